@@ -1,20 +1,18 @@
 """Serializers and deserializers of keys and values."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import struct
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from aioprod.decoding_limits import DEFAULT_LIMITS, DecodingLimits, load_json
 from aioprod.errors import ConfigError, SerializationError
 from aioprod.foreign_text import fault_of
 from aioprod.preparation import NotPrepared
-from aioprod.types import Header, Headers
+from aioprod.types import Header, Headers, V_co, V_contra
 from aioprod.user_code import ENDS_PROGRAM
 
 __all__ = [
@@ -46,16 +44,23 @@ __all__ = [
     "WithHeaders",
 ]
 
+# The bound is what pyright takes the arguments of a lambda for.
+K = TypeVar("K", bound=Any)
+V = TypeVar("V", bound=Any)
+
 
 class WithHeaders(NamedTuple):
-    """What a serializer may return in place of bytes: the record gets these headers, too."""
+    """A result that a serializer may return instead of bytes: the record gets these headers,
+    too.
+    """
 
     data: bytes
     headers: tuple[Header, ...]
 
 
-class Serializer(Protocol):
+class Serializer(Protocol[V_contra]):
     """A function, or an object that can be called: ``(topic, headers, data) -> bytes or None``.
+    A ``Serializer[Order]`` accepts orders.
 
     An object may have two more methods. ``configure(settings, is_key)`` is called if the producer
     creates the object from a class or an import path. ``close()`` is called when the producer
@@ -63,7 +68,9 @@ class Serializer(Protocol):
     has to wait raises :class:`aioprod.preparation.NotPrepared`.
     """
 
-    def __call__(self, topic: str, headers: Headers, data: Any, /) -> bytes | WithHeaders | None:
+    def __call__(
+        self, topic: str, headers: Headers, data: V_contra, /
+    ) -> bytes | WithHeaders | None:
         """Return the bytes to store for ``data``; None stores a null.
 
         An error becomes the cause of a SerializationError for the record. ``send`` raises
@@ -72,9 +79,9 @@ class Serializer(Protocol):
         ...
 
 
-class Deserializer(Protocol):
+class Deserializer(Protocol[V_co]):
     """A function, or an object that can be called: ``(topic, headers, data) -> object``, where
-    ``data`` is bytes, or None for a null.
+    ``data`` is bytes, or None for a null. A ``Deserializer[Order]`` returns orders.
 
     An object may have two more methods. ``configure(settings, is_key)`` is called if the consumer
     creates the object from a class or an import path. ``close()`` is called when the consumer
@@ -82,7 +89,7 @@ class Deserializer(Protocol):
     has to wait raises :class:`aioprod.preparation.NotPrepared`.
     """
 
-    def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> Any:
+    def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> V_co:
         """Return the object for the application.
 
         An error becomes the cause of a DeserializationError for the record; KeyboardInterrupt and
@@ -92,12 +99,32 @@ class Deserializer(Protocol):
         ...
 
 
-class TypedSerializer:
+AnySerializer: TypeAlias = Serializer | Callable[[Any], bytes | None]
+"""A :class:`Serializer`, or a function of the key or value alone. None is then a null, and not
+given to the function.
+"""
+
+AnyDeserializer: TypeAlias = Deserializer | Callable[[bytes], Any]
+"""A :class:`Deserializer`, or a function of the stored bytes alone. A null is then None, and not
+given to the function.
+"""
+
+# Type checkers infer V from a lambda that is passed as a function, but not from one that is passed
+# as a protocol.
+Writes: TypeAlias = (
+    Callable[[str, Headers, V], bytes | WithHeaders | None] | Callable[[V], bytes | None]
+)
+"""An AnySerializer of V, as the type of a parameter."""
+Reads: TypeAlias = Callable[[str, Headers, bytes | None], V] | Callable[[bytes], V]
+"""An AnyDeserializer that returns V, as the type of a parameter."""
+
+
+class TypedSerializer(Generic[V_contra]):
     """Base class of serializers that accept certain types; None is stored as a null."""
 
     takes: ClassVar[tuple[type, ...]] = ()
 
-    def __call__(self, topic: str, headers: Headers, data: Any, /) -> bytes | None:
+    def __call__(self, topic: str, headers: Headers, data: V_contra | None, /) -> bytes | None:
         """Serialize ``data``.
 
         Raises:
@@ -112,25 +139,25 @@ class TypedSerializer:
             )
         return self.encode(data)
 
-    def encode(self, data: Any) -> bytes:
+    def encode(self, data: V_contra) -> bytes:
         """Serialize data of an accepted type."""
         raise NotImplementedError
 
 
-class BytesSerializer(TypedSerializer):
+class BytesSerializer(TypedSerializer[bytes | bytearray | memoryview]):
     """Accepts bytes, bytearray and memoryview, as a producer without serializers does."""
 
-    takes = (bytes, bytearray, memoryview)
+    takes: ClassVar[tuple[type, ...]] = (bytes, bytearray, memoryview)
 
     def encode(self, data: bytes | bytearray | memoryview) -> bytes:
         """Copy the data, unless it is bytes."""
         return bytes(data)
 
 
-class StringSerializer(TypedSerializer):
+class StringSerializer(TypedSerializer[str]):
     """Encodes text, as UTF-8 by default."""
 
-    takes = (str,)
+    takes: ClassVar[tuple[type, ...]] = (str,)
 
     def __init__(self, encoding: str = "utf-8") -> None:
         try:
@@ -147,19 +174,24 @@ class StringSerializer(TypedSerializer):
 class JsonSerializer:
     """Encodes objects as compact JSON in UTF-8; None is stored as a null, not as JSON's ``null``.
 
+    Models of pydantic, dataclasses, ``datetime``, ``UUID``, ``Decimal``, ``Enum`` and others are
+    converted; docs/recipes/json.md has the list.
+
     Args:
-        default: converts objects that JSON does not support, as in ``json.dumps``.
+        default: converts objects that JSON does not support, as in ``json.dumps``, in place of the
+            conversions above.
         sort_keys: sort the names in objects, so that equal keys of records have equal bytes.
     """
 
     def __init__(
         self, default: Callable[[Any], Any] | None = None, *, sort_keys: bool = True
     ) -> None:
+        self._converts = default is None
         self._encode = json.JSONEncoder(
             ensure_ascii=False,
             allow_nan=False,
             separators=(",", ":"),
-            default=default,
+            default=_to_jsonable if default is None else default,
             sort_keys=sort_keys,
         ).encode
 
@@ -167,77 +199,96 @@ class JsonSerializer:
         """Encode ``data``.
 
         Raises:
-            TypeError, ValueError: if JSON can't represent it, such as NaN or an infinity.
+            TypeError, ValueError: if JSON can't represent it, such as NaN or an infinity; or if it
+                is bytes, which are probably JSON already.
         """
-        return None if data is None else self._encode(data).encode()
+        if data is None:
+            return None
+        if self._converts and isinstance(data, bytes | bytearray | memoryview):
+            raise TypeError("pass the object, not bytes: they would be encoded twice")
+        try:
+            return self._encode(data).encode()
+        except TypeError:
+            if not self._converts:
+                raise
+        # A key that is not text, perhaps: the encoder does not convert keys.
+        from aioprod.json_values import to_jsonable, with_text_keys
+
+        return self._encode(with_text_keys(data, to_jsonable)).encode()
 
 
-class _NumberSerializer(TypedSerializer):
+def _to_jsonable(value: Any) -> Any:
+    from aioprod.json_values import to_jsonable
+
+    return to_jsonable(value)
+
+
+class _NumberSerializer(TypedSerializer[V_contra]):
     form: ClassVar[struct.Struct]
 
-    def encode(self, data: Any) -> bytes:
+    def encode(self, data: V_contra) -> bytes:
         try:
             return self.form.pack(data)
         except (struct.error, OverflowError):
             raise ValueError(f"the number does not fit into {self.form.size} bytes") from None
 
 
-class ShortSerializer(_NumberSerializer):
+class ShortSerializer(_NumberSerializer[int]):
     """Whole numbers in 2 bytes, big end first, as Java's."""
 
-    takes = (int,)
-    form = struct.Struct(">h")
+    takes: ClassVar[tuple[type, ...]] = (int,)
+    form: ClassVar[struct.Struct] = struct.Struct(">h")
 
 
-class IntegerSerializer(_NumberSerializer):
+class IntegerSerializer(_NumberSerializer[int]):
     """Whole numbers in 4 bytes, big end first, as Java's."""
 
-    takes = (int,)
-    form = struct.Struct(">i")
+    takes: ClassVar[tuple[type, ...]] = (int,)
+    form: ClassVar[struct.Struct] = struct.Struct(">i")
 
 
-class LongSerializer(_NumberSerializer):
+class LongSerializer(_NumberSerializer[int]):
     """Whole numbers in 8 bytes, big end first, as Java's."""
 
-    takes = (int,)
-    form = struct.Struct(">q")
+    takes: ClassVar[tuple[type, ...]] = (int,)
+    form: ClassVar[struct.Struct] = struct.Struct(">q")
 
 
-class FloatSerializer(_NumberSerializer):
+class FloatSerializer(_NumberSerializer[float]):
     """Numbers in the 4 bytes of IEEE single precision, as Java's."""
 
-    takes = (float, int)
-    form = struct.Struct(">f")
+    takes: ClassVar[tuple[type, ...]] = (float, int)
+    form: ClassVar[struct.Struct] = struct.Struct(">f")
 
 
-class DoubleSerializer(_NumberSerializer):
+class DoubleSerializer(_NumberSerializer[float]):
     """Numbers in the 8 bytes of IEEE double precision, as Java's."""
 
-    takes = (float, int)
-    form = struct.Struct(">d")
+    takes: ClassVar[tuple[type, ...]] = (float, int)
+    form: ClassVar[struct.Struct] = struct.Struct(">d")
 
 
-class BooleanSerializer(TypedSerializer):
+class BooleanSerializer(TypedSerializer[bool]):
     """True and False as one byte, 1 or 0, as Java's."""
 
-    takes = (bool,)
+    takes: ClassVar[tuple[type, ...]] = (bool,)
 
     def encode(self, data: bool) -> bytes:
         """One byte."""
         return b"\x01" if data else b"\x00"
 
 
-class UUIDSerializer(TypedSerializer):
+class UUIDSerializer(TypedSerializer[uuid.UUID]):
     """UUIDs as text, as Java's."""
 
-    takes = (uuid.UUID,)
+    takes: ClassVar[tuple[type, ...]] = (uuid.UUID,)
 
     def encode(self, data: uuid.UUID) -> bytes:
         """36 characters."""
         return str(data).encode()
 
 
-class VoidSerializer(TypedSerializer):
+class VoidSerializer(TypedSerializer[None]):
     """Accepts None only, as Java's."""
 
 
@@ -268,7 +319,7 @@ class JsonDeserializer:
     """Decodes JSON by ``json.loads``; a null is None.
 
     Args:
-        limits: what a record may cost: of them ``max_depth`` counts here.
+        limits: the limits of a record, of which ``max_depth`` counts here.
     """
 
     def __init__(self, *, limits: DecodingLimits = DEFAULT_LIMITS) -> None:
@@ -283,46 +334,47 @@ class JsonDeserializer:
         return None if data is None else load_json(data, self._max_depth)
 
 
-class _NumberDeserializer:
+class _NumberDeserializer(Generic[V_co]):
     form: ClassVar[struct.Struct]
 
-    def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> Any:
+    def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> V_co | None:
         """Decode a number; a null is None."""
         if data is None:
             return None
         if len(data) != self.form.size:
             raise ValueError(f"expected {self.form.size} bytes, got {len(data)}")
-        return self.form.unpack(data)[0]
+        number: V_co = self.form.unpack(data)[0]
+        return number
 
 
-class ShortDeserializer(_NumberDeserializer):
+class ShortDeserializer(_NumberDeserializer[int]):
     """Whole numbers of 2 bytes, big end first, as Java's."""
 
-    form = ShortSerializer.form
+    form: ClassVar[struct.Struct] = ShortSerializer.form
 
 
-class IntegerDeserializer(_NumberDeserializer):
+class IntegerDeserializer(_NumberDeserializer[int]):
     """Whole numbers of 4 bytes, big end first, as Java's."""
 
-    form = IntegerSerializer.form
+    form: ClassVar[struct.Struct] = IntegerSerializer.form
 
 
-class LongDeserializer(_NumberDeserializer):
+class LongDeserializer(_NumberDeserializer[int]):
     """Whole numbers of 8 bytes, big end first, as Java's."""
 
-    form = LongSerializer.form
+    form: ClassVar[struct.Struct] = LongSerializer.form
 
 
-class FloatDeserializer(_NumberDeserializer):
+class FloatDeserializer(_NumberDeserializer[float]):
     """Numbers of IEEE single precision, as Java's."""
 
-    form = FloatSerializer.form
+    form: ClassVar[struct.Struct] = FloatSerializer.form
 
 
-class DoubleDeserializer(_NumberDeserializer):
+class DoubleDeserializer(_NumberDeserializer[float]):
     """Numbers of IEEE double precision, as Java's."""
 
-    form = DoubleSerializer.form
+    form: ClassVar[struct.Struct] = DoubleSerializer.form
 
 
 class BooleanDeserializer:
@@ -352,55 +404,16 @@ class VoidDeserializer:
             raise ValueError("expected a null")
 
 
-_JAVA_PACKAGE = "org.apache.kafka.common.serialization."
-
-
-def _by_java_name(kind: str, *classes: type) -> dict[str, type]:
-    names = {each.__name__: each for each in classes}
-    names |= dict.fromkeys((f"ByteArray{kind}", f"ByteBuffer{kind}"), names[f"Bytes{kind}"])
-    return {_JAVA_PACKAGE + name: each for name, each in names.items()}
-
-
-#: The classes by the names of Java's classes with the same format.
-JAVA_CLASSES: Mapping[str, type] = {
-    **_by_java_name(
-        "Serializer",
-        BytesSerializer,
-        StringSerializer,
-        ShortSerializer,
-        IntegerSerializer,
-        LongSerializer,
-        FloatSerializer,
-        DoubleSerializer,
-        BooleanSerializer,
-        UUIDSerializer,
-        VoidSerializer,
-    ),
-    **_by_java_name(
-        "Deserializer",
-        BytesDeserializer,
-        StringDeserializer,
-        ShortDeserializer,
-        IntegerDeserializer,
-        LongDeserializer,
-        FloatDeserializer,
-        DoubleDeserializer,
-        BooleanDeserializer,
-        UUIDDeserializer,
-        VoidDeserializer,
-    ),
-}
-
-
 def serialize(
-    serializer: Serializer | None, setting: str, topic: str, headers: Headers, data: Any
+    serializer: AnySerializer | None, setting: str, topic: str, headers: Headers, data: Any
 ) -> bytes | WithHeaders | None:
     """Serialize a key or value; without a serializer, it must be bytes.
 
     Args:
-        serializer: the serializer, or None.
+        serializer: the serializer that the configuration has, which accepts topic, headers and
+            data; or None.
         setting: ``"key_serializer"`` or ``"value_serializer"``, for the error.
-        topic, headers, data: of the record.
+        topic, headers, data: topic, headers and data of the record.
 
     Raises:
         SerializationError: if it fails. The text has the type of the data, but not the data.
@@ -411,10 +424,11 @@ def serialize(
             return data
         return _copied(
             data,
-            f"the {_what(setting)} must be bytes, not {_name(data)}: pass bytes, or set {setting}",
+            f"the {_what(setting)} must be bytes, not {_name(data)}: pass bytes, or set {setting}, "
+            f"such as {'StringSerializer' if isinstance(data, str) else 'JsonSerializer'}()",
         )
     try:
-        stored = serializer(topic, headers, data)
+        stored = serializer(topic, headers, data)  # type: ignore[call-arg]
     except ENDS_PROGRAM:
         raise
     except NotPrepared as needed:
@@ -433,7 +447,7 @@ def serialize(
 
 
 def _serialization_error(
-    serializer: Serializer, setting: str, topic: str, data: Any, error: BaseException
+    serializer: AnySerializer, setting: str, topic: str, data: Any, error: BaseException
 ) -> SerializationError:
     what = f"a {_what(setting)} of type {_name(data)} for topic {topic!r}"
     failure = SerializationError(
@@ -458,7 +472,7 @@ def _name(data: object) -> str:
     return type(data).__name__
 
 
-def _serializer_name(serializer: Serializer) -> str:
+def _serializer_name(serializer: AnySerializer) -> str:
     return str(getattr(serializer, "__qualname__", _name(serializer)))
 
 

@@ -92,16 +92,16 @@ def test_limits_of_waiting_are_accepted() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_what_store_tells(broker: EmbeddedCluster) -> None:
+async def test_what_store_shows(broker: EmbeddedCluster) -> None:
     store = run(STORE)["store"]
     async with _quick(broker, request_timeout_ms=200, delivery_timeout_ms=400) as producer:
         assert await store(producer, "17", b"two apples") == "stored"
         broker.on(ApiKey.PRODUCE, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         assert (await store(producer, "17", b"")).startswith("not stored: ")
-        with _held(broker, ApiKey.PRODUCE):
+        with _kept(broker, ApiKey.PRODUCE):
             assert await store(producer, "17", b"") == "unknown: it may be stored"
     async with _quick(broker, buffer_memory=20_000) as producer:
-        with _held(broker, ApiKey.PRODUCE):
+        with _kept(broker, ApiKey.PRODUCE):
             await producer.send("orders", bytes(15_000))
             assert await store(producer, "17", bytes(15_000)) == "busy: try again later"
 
@@ -201,7 +201,7 @@ async def _running(broker: EmbeddedCluster, **settings: Any) -> AsyncIterator[Pr
 
 
 @contextlib.contextmanager
-def _held(broker: EmbeddedCluster, api: ApiKey) -> Any:
+def _kept(broker: EmbeddedCluster, api: ApiKey) -> Any:
     rule = broker.on(api, hold(), times=None)
     try:
         yield
@@ -253,7 +253,7 @@ async def _(broker: EmbeddedCluster) -> object:
 
 @occasion("KafkaTimeoutError", "start")
 async def _(broker: EmbeddedCluster) -> object:
-    with _held(broker, ApiKey.INIT_PRODUCER_ID):
+    with _kept(broker, ApiKey.INIT_PRODUCER_ID):
         async with _running(broker, transactional_id="t"):
             return None
 
@@ -281,7 +281,7 @@ async def _(broker: EmbeddedCluster) -> object:
 @occasion("BufferExhaustedError", "send")
 async def _(broker: EmbeddedCluster) -> object:
     async with _running(broker, buffer_memory=20_000) as producer:
-        with _held(broker, ApiKey.PRODUCE):
+        with _kept(broker, ApiKey.PRODUCE):
             await producer.send("t", bytes(15_000))
             return await producer.send("t", bytes(15_000))
 
@@ -356,13 +356,13 @@ async def _(broker: EmbeddedCluster) -> object:
     async with _running(
         broker, enable_idempotence=False, retries=0, request_timeout_ms=200
     ) as producer:
-        with _held(broker, ApiKey.PRODUCE):
+        with _kept(broker, ApiKey.PRODUCE):
             return await _delivery_of(producer.send("t", b""))
 
 
 @occasion("ProducerClosedError", "delivery")
 async def _(broker: EmbeddedCluster) -> object:
-    with _held(broker, ApiKey.PRODUCE):
+    with _kept(broker, ApiKey.PRODUCE):
         async with _running(broker) as producer:
             delivery = await producer.send("t", b"")
         return await delivery
@@ -425,7 +425,7 @@ async def _(broker: EmbeddedCluster) -> None:
     async with _running(broker, transactional_id="t") as producer:
         await producer.begin_transaction()
         await producer.send_and_wait("t", b"")
-        with _held(broker, ApiKey.END_TXN):
+        with _kept(broker, ApiKey.END_TXN):
             await producer.commit_transaction()
 
 

@@ -8,12 +8,13 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from functools import partial
 
+from aioprod.closing import all_in_turn
 from aioprod.cluster.snapshot import ClusterSnapshot, TopicInfo
 from aioprod.codecs import Codec
 from aioprod.config.producer import ProducerConfig
-from aioprod.config.settings.producer import PRODUCER_SETTINGS
+from aioprod.config.setting import grown_limit
 from aioprod.errors import ConfigError, KafkaError
 from aioprod.producer.batch import BatchEvents, BatchState, ProducerBatch
 from aioprod.producer.buffer_pool import BufferPool
@@ -30,21 +31,6 @@ from aioprod.types import TopicPartition
 _RATIO_MARGIN = 1.05
 # Event loops round timers up to whole milliseconds, and linger.ms is an upper limit.
 _TIMERS_LATE_S = 0.001
-
-
-@dataclass(slots=True)
-class Ready:
-    """The batches that can be sent now.
-
-    Attributes:
-        nodes: leaders with batches to send.
-        look_again_at: loop time at which that may change without an event.
-        leaderless: whether a batch waits for a partition without a known leader.
-    """
-
-    nodes: list[int]
-    look_again_at: float
-    leaderless: bool
 
 
 class RecordAccumulator:
@@ -85,7 +71,7 @@ class RecordAccumulator:
         self.topics: dict[str, Topic] = {}
         self.incomplete: dict[ProducerBatch, PartitionQueue] = {}
         self.closed: KafkaError | None = None
-        self.flushes = 0
+        self.flushes: int = 0
         self.aborting: KafkaError | None = None
         self._producer = producer
         self._compressor = compressor
@@ -97,7 +83,8 @@ class RecordAccumulator:
         self._delivery_timeout_s = config.delivery_timeout_ms / 1000
         self._limit = max(1, min(config.batch_size, config.max_request_size) - HEADER_SIZE)
         self._largest = max(self._limit, config.max_request_size - HEADER_SIZE)
-        self._grown = min(_grown_limit(config), self._largest)
+        grown = grown_limit(config, "batch_size", "largest_batch_size", config.max_request_size)
+        self._grown = min(grown - HEADER_SIZE, self._largest)
         self._max_in_flight = config.max_in_flight_requests_per_connection
         self._stalled: dict[int, float] = {}
         self._in_flight: dict[int, int] = {}
@@ -253,56 +240,60 @@ class RecordAccumulator:
 
     # -- sending -----------------------------------------------------------------------------------
 
-    def ready(self, now: float) -> Ready:
-        """Return the nodes with a batch to send: one that is full or has lingered, or any if memory
-        is needed or a flush waits.
+    def advance(self, now: float) -> float:
+        """Find the batches that are due at ``now``: full, or have lingered, or all if memory is
+        needed or a flush waits. Return the loop time at which the next one is.
         """
         hurry = bool(self.flushes or self.closed is not None or self.pool.waiting)
-        look_again_at = self._schedule.advance(now, hurry=hurry)
-        nodes: list[int] = []
-        leaderless = False
-        for node_id in self._schedule.leaders():
-            for queue in self._schedule.due(node_id, now):
-                if not queue.muted:
-                    if node_id < 0:
-                        leaderless = True
-                    else:
-                        nodes.append(node_id)
-                    break
-        return Ready(nodes, look_again_at, leaderless)
+        return self._schedule.advance(now, hurry=hurry)
+
+    def leaders(self) -> list[int]:
+        """Return the nodes that may have a batch to send, after :meth:`advance`; -1 stands for
+        partitions without a leader.
+        """
+        return self._schedule.leaders()
+
+    def is_ready(self, node_id: int, now: float) -> bool:
+        """Return whether a node that :meth:`leaders` has returned has a batch to send."""
+        return any(not queue.muted for queue in self._schedule.due(node_id, now))
 
     def drain(
-        self, node_id: int, now: float, may_send: Callable[[TopicPartition], bool]
+        self, node_id: int, now: float, may_send: Callable[[TopicPartition], bool] | None
     ) -> list[ProducerBatch]:
-        """Take the batches for one request to a node that :meth:`ready` has returned for ``now``:
+        """Take the batches for one request to a node that :meth:`leaders` has returned for ``now``:
         one for each partition, up to ``max.request.size``, and the least recently served partitions
         first.
 
         Args:
-            may_send: whether a partition's batches may be sent now.
+            may_send: whether a partition's batches may be sent now; None if all may.
         """
         size = 0
         taken: list[ProducerBatch] = []
         for queue in self._schedule.due(node_id, now):
-            batch = queue.batches[0]
             if queue.muted:
                 continue
+            batch = queue.batches[0]
+            plain = batch.codec is Codec.NONE
             estimate = (
-                batch.writer.size + HEADER_SIZE
-                if batch.codec is Codec.NONE
-                else self._compressed_size(queue, batch)
+                batch.writer.size + HEADER_SIZE if plain else self._compressed_size(queue, batch)
             )
             if taken and size + estimate > self.config.max_request_size:
                 break
-            if not self._compressor.is_ready(batch, queue.topic.level):
+            if not plain and not self._compressor.is_ready(batch, queue.topic.level):
                 queue.close(batch)
                 continue
-            if not may_send(queue.tp) or not queue.may_send(numbered=self._idempotent):
+            if may_send is not None and not may_send(queue.tp):
+                continue
+            if self._idempotent and not queue.may_send():
                 continue
             size += estimate
             taken.append(queue.take(now, mute=self._max_in_flight == 1))
-            if batch.attempts == 1:
-                self._note_sticky(queue, batch)
+            topic = queue.topic
+            if batch.attempts > 1 or topic.sticky.current != batch.partition:
+                continue
+            # Small batches count too, or a trickle of keyless records would stay on one partition.
+            if topic.sticky.used(batch.writer.size):
+                self.switch_sticky(topic)
         if taken:
             self._stalled.pop(node_id, None)
         return taken
@@ -315,12 +306,6 @@ class RecordAccumulator:
         if batch.encoded is not None:
             return len(batch.encoded)
         return HEADER_SIZE + int(batch.writer.size * min(1.0, queue.topic.ratio * _RATIO_MARGIN))
-
-    def _note_sticky(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        # Small batches count too, or a trickle of keyless records would stay on one partition.
-        topic = queue.topic
-        if topic.sticky.current == batch.partition and topic.sticky.used(batch.writer.size):
-            self.switch_sticky(topic)
 
     @property
     def undelivered(self) -> int:
@@ -351,16 +336,19 @@ class RecordAccumulator:
         """Replace a batch that is too large with smaller ones, which get its memory and sequence
         numbers.
         """
-        queue = self.incomplete.pop(batch)
-        now = asyncio.get_running_loop().time()
-        for part in queue.split(batch, now, smallest=self._limit):
-            self.incomplete[part] = queue
+        queue = self.incomplete[batch]
+        try:
+            queue.split(batch, asyncio.get_running_loop().time(), smallest=self._limit)
+        finally:
+            if batch.state is BatchState.SPLIT:
+                del self.incomplete[batch]
+                self.incomplete.update((part, queue) for _, part in batch.parts)
         # Expiry relies on the order of creation. Splits are rare, so sorting is cheap enough.
         self.incomplete = dict(sorted(self.incomplete.items(), key=lambda item: item[0].created_at))
 
-    def stored(self, batch: ProducerBatch) -> None:
+    def stored(self, batch: ProducerBatch, now: float) -> None:
         """Remove a batch that is stored, and free its memory. Call it once for each batch."""
-        self._release(batch).stored(batch, asyncio.get_running_loop().time())
+        self._release(batch).stored(batch, now)
 
     def given_up(self, batch: ProducerBatch) -> None:
         """Remove a batch that fails, and free its memory. Call it once for each batch.
@@ -374,8 +362,9 @@ class RecordAccumulator:
             self.drop_unsent(self.aborting)
 
     def _release(self, batch: ProducerBatch) -> PartitionQueue:
+        queue = self.incomplete.pop(batch)
         self.pool.deallocate(batch.leased)
-        return self.incomplete.pop(batch)
+        return queue
 
     def expired(self, now: float) -> list[ProducerBatch]:
         """Return the batches older than ``delivery.timeout.ms``, in flight or not."""
@@ -417,21 +406,38 @@ class RecordAccumulator:
         they could only be sent under another epoch.
         """
         self.aborting = error
-        for batch, queue in list(self.incomplete.items()):
-            if not batch.in_flight and (batch.identity is None or queue.is_broken):
-                self._release(batch).given_up(batch, asyncio.get_running_loop().time())
-                batch.fail(error, BatchState.ABORTED)
+        all_in_turn(partial(self._drop_unsent, batch, error) for batch in list(self.incomplete))
+
+    def _drop_unsent(self, batch: ProducerBatch, error: KafkaError) -> None:
+        queue = self.incomplete.get(batch)
+        if queue is None or batch.in_flight:
+            return
+        if batch.identity is None or queue.is_broken:
+            batch.end_by(
+                lambda: self._release(batch).given_up(batch, asyncio.get_running_loop().time()),
+                partial(batch.fail, error, BatchState.ABORTED),
+            )
 
     def abort(self, error: KafkaError) -> None:
-        """Fail all batches without an outcome, and refuse further records, also those of calls that
-        wait for memory or in a line.
+        """Fail all batches without an outcome, and refuse further records, including those of
+        calls that wait for memory or in a line.
         """
         self.closed = error
-        self.pool.close(error)
-        now = asyncio.get_running_loop().time()
-        for batch in list(self.incomplete):
-            self._release(batch).drop(batch, now)
-            batch.fail(error, BatchState.ABORTED)
+        steps = [partial(self._drop, batch, error) for batch in list(self.incomplete)]
+        try:
+            all_in_turn((partial(self.pool.close, error), *steps, self._wake_lines))
+        except BaseException:
+            self.fail_pending(error)  # a bug: no delivery waits forever
+            raise
+
+    def _drop(self, batch: ProducerBatch, error: KafkaError) -> None:
+        if batch.state is BatchState.PENDING and batch in self.incomplete:
+            batch.end_by(
+                lambda: self._release(batch).drop(batch, asyncio.get_running_loop().time()),
+                partial(batch.fail, error, BatchState.ABORTED),
+            )
+
+    def _wake_lines(self) -> None:
         for topic in self.topics.values():
             for queue in topic.queues:
                 for call in queue.line:
@@ -439,16 +445,9 @@ class RecordAccumulator:
 
     def fail_pending(self, error: KafkaError) -> None:
         """Fail all batches without an outcome, after the event loop was closed."""
-        for batch in list(self.incomplete):
-            if batch.state is BatchState.PENDING:
-                batch.fail(error, BatchState.ABORTED)
-        self.incomplete.clear()
-
-
-def _grown_limit(config: ProducerConfig) -> int:
-    """Return up to how many bytes of records a batch may grow while it can't be sent."""
-    size = config.largest_batch_size
-    if size is None:
-        own = config.batch_size != PRODUCER_SETTINGS["batch_size"].default
-        size = config.batch_size if own else config.max_request_size
-    return size - HEADER_SIZE
+        batches, self.incomplete = self.incomplete, {}
+        all_in_turn(
+            partial(batch.fail, error, BatchState.ABORTED)
+            for batch in batches
+            if batch.state is BatchState.PENDING
+        )

@@ -33,7 +33,7 @@ class Admission:
         if failure is None or self._runtime.closing is not None:
             self._runtime.check_running()
             return
-        # Also if the start has failed: starting again does not help then.
+        # Even if the start has failed: then starting again does not help.
         self._runtime.loop_binding.check()
         raise failure.with_traceback(None)
 
@@ -42,7 +42,7 @@ class Admission:
 
         Raises:
             TransactionStateError: if no transaction is open, or another one.
-            KafkaError: as :meth:`check_running`, or if the transaction has failed.
+            KafkaError: see :meth:`check_running`; and if the transaction has failed.
         """
         if self.may_append(transaction):  # as usual: two calls instead of five
             self._runtime.loop_binding.check()

@@ -88,7 +88,7 @@ class Appender:
         """Put records into the partition's last batch, if it has room.
 
         A full batch is closed. A batch that may get room when it is encoded, or may grow, stays
-        open, also if other tasks have to run first.
+        open, even if other tasks have to run first.
         """
         batch = queue.tail
         if batch is None:

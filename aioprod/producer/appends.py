@@ -35,14 +35,15 @@ class PendingAppend(PendingCall):
     def __init__(self, bound: int, deadline: float, transaction: int | None) -> None:
         self.deadline = deadline
         self.transaction = transaction
-        self.error = self._future = None
-        self.bound = bound
+        self.error: BaseException | None = None
+        self._future = None
+        self.bound: int = bound
         self.queue: PartitionQueue | None = None
         self.place: tuple[ProducerBatch, int] | None = None
 
     @property
     def is_admitted(self) -> bool:
-        """Whether its partition is chosen."""
+        """True if its partition is chosen."""
         return self.queue is not None
 
 
@@ -72,11 +73,11 @@ class PendingRecord(PendingAppend):
         transaction: int | None = None,
     ) -> None:
         super().__init__(bound, deadline, transaction)
-        self.record = record
-        self.timestamp = timestamp
-        self.key = key
-        self.value = value
-        self.headers = headers
+        self.record: ProducerRecord = record
+        self.timestamp: int = timestamp
+        self.key: bytes | None = key
+        self.value: bytes | None = value
+        self.headers: bytes = headers
 
     def add_to(self, batch: ProducerBatch, queue: PartitionQueue) -> bool:
         """Put the record into a batch of a partition, if it fits."""
@@ -85,7 +86,8 @@ class PendingRecord(PendingAppend):
             return False
         if batch.records is not None:
             batch.records.append(self.record)
-        self.queue, self.place = queue, (batch, index)
+        self.queue = queue
+        self.place = batch, index
         return True
 
 
@@ -98,7 +100,7 @@ class PendingBatch(PendingAppend):
         self, writer: RecordBatchWriter, deadline: float, transaction: int | None = None
     ) -> None:
         super().__init__(writer.size + HEADER_SIZE, deadline, transaction)
-        self.writer = writer
+        self.writer: RecordBatchWriter = writer
 
 
 class WaitingLines:

@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import Final
 
 from aioprod import native
+from aioprod.arguments import named_topic
 from aioprod.config.producer import ProducerConfig
 from aioprod.errors import BufferExhaustedError, KafkaError, RecordTooLargeError
 from aioprod.header_names import name_in_column
@@ -42,10 +43,10 @@ try:
         record_table,
         windows,
     )
-except ModuleNotFoundError as missing:
+except ModuleNotFoundError as _missing:
     raise ImportError(
-        f"send_arrow needs the extra arrow, as in pip install 'aioprod[arrow]': {missing}"
-    ) from missing
+        f"send_arrow needs the extra arrow, as in pip install 'aioprod[arrow]': {_missing}"
+    ) from _missing
 
 # The most rows to encode together: each call into Arrow costs 5 to 10 us for any number of rows,
 # and each partition gets its own batch. With keys, 100 B and 6 / 1,000 partitions a row takes
@@ -156,12 +157,12 @@ class ArrowIntake:
                 raise
             table, _ = await check()  # an invalid table comes first
             # No topic or no memory: each of the remaining rows would wait as long and fail.
+            partition = TopicPartition(named_topic(topic), -1)
             if self._row_by_row:
-                self._refuse_rows(table, TopicPartition(str(topic), -1), error, deliveries)
+                self._refuse_rows(table, partition, error, deliveries)
             else:
-                refused = self._intake.refused(
-                    TopicPartition(str(topic), -1), error, table.num_rows - len(deliveries)
-                )
+                left = table.num_rows - len(deliveries)
+                refused = self._intake.refused(partition, error, left)
                 deliveries.add_others(refused, table.num_rows)
         return deliveries
 

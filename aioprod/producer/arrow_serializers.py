@@ -1,5 +1,5 @@
 """Serializes the columns of a table before they are sent. Imports pyarrow and numpy, which are
-optional: import this module late.
+optional, so import this module on demand.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ColumnsSerializer:
             if value:
                 raise ConfigError(
                     f"{name}={value!r} needs single records, and send_arrow serializes whole "
-                    "columns: leave it away, or serialize the column before"
+                    "columns: leave it out, or serialize the column before"
                 )
         return cls(found)
 
@@ -135,7 +135,7 @@ def _with_header(table: pa.Table, header: Header, column: pa.ChunkedArray) -> pa
     own = pa.array([{"key": name, "value": value}], _HEADERS.value_type)
     offsets = np.zeros(count + 1, np.int64)
     np.cumsum(lengths + added, out=offsets[1:])
-    # Each record's own headers, and behind them the new one, which is the last of all entries.
+    # Each record's own headers, and after them the new one, which is the last of all entries.
     places = np.full(offsets[-1], len(entries))
     is_own = np.ones(len(places), bool)
     is_own[offsets[1:][added] - 1] = False

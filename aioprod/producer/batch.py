@@ -7,17 +7,19 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from enum import Enum
+from functools import partial
 from typing import Any, Final, Protocol, Self
 
+from aioprod.closing import all_in_turn
 from aioprod.codecs import Codec
 from aioprod.errors import KafkaError, WrongEventLoopError, copy_of
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.producer.shared_fields import BatchFields
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.types import ProducerRecord, RecordMetadata, TopicPartition
 from aioprod.user_code import surface
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 _new_tuple: Final = tuple.__new__
 # A large batch is encoded in parts: other tasks run in between, and small records do not take much
@@ -86,35 +88,42 @@ class ProducerBatch(BatchFields):
 
     __slots__ = (
         "__weakref__",
-        "_callbacks",
         "_events",
-        "_seen",
-        "_waiters",
-        "attempts",
-        "base_sequence",
         "ceiling",
-        "closed",
         "codec",
         "created_at",
-        "encoded",
-        "error",
-        "first_sent_at",
-        "grown",
-        "identity",
-        "in_doubt",
-        "in_flight",
         "leased",
         "limit",
         "loop",
-        "may_be_stored",
         "order",
-        "parts",
         "records",
-        "retry_at",
         "state",
         "tp",
-        "unanswered_at",
     )
+
+    # The fields of BatchFields that its __new__ sets.
+    closed: bool  # takes no more records
+    # Past the size of a full one: it is due, and accepts records until it is sent.
+    grown: bool
+    in_flight: bool
+    attempts: int
+    retry_at: float
+    first_sent_at: float
+    identity: ProducerIdAndEpoch | None
+    base_sequence: int
+    may_be_stored: bool  # an attempt ended without a reply
+    unanswered_at: float  # the end of the last such attempt
+    # Part of a batch that may be stored as a whole (the broker's limit was lowered between its
+    # attempts). The broker would recognize the whole as a duplicate, but finds a part out of
+    # order. It must not be sent under other sequence numbers.
+    in_doubt: bool
+    encoded: bytes | memoryview | None
+    error: KafkaError | None
+    parts: Sequence[tuple[int, ProducerBatch]]
+    _waiters: dict[asyncio.Future[None], None] | None
+    # By index of the record: removing a callback must not look at those of other records.
+    _callbacks: dict[int, tuple[_Callback, ...]] | None
+    _seen: bool
 
     def __init__(
         self,
@@ -127,44 +136,22 @@ class ProducerBatch(BatchFields):
         order: tuple[int, ...],
         events: BatchEvents,
     ) -> None:
-        self.tp = tp
+        self.tp: TopicPartition = tp
         self.writer = writer
-        self.limit = limit
-        self.open_until = min(limit, ENCODE_EVERY)
+        self.limit: int = limit
+        self.open_until: int = min(limit, ENCODE_EVERY)
         # The largest limit while the batch is open; it may grow if compression makes records small.
-        self.ceiling = limit
-        self.leased = leased
-        self.created_at = created_at
-        self.order = order
-        self.loop = asyncio.get_running_loop()
-        self.state = BatchState.PENDING
-        self.closed = False  # takes no more records
-        self.grown = False  # past the size of a full one: it is due, and accepts records until sent
-        self.in_flight = False
-        self.attempts = 0
-        self.retry_at = 0.0
-        self.first_sent_at = 0.0
-        self.identity: ProducerIdAndEpoch | None = None
-        self.base_sequence = -1
-        self.may_be_stored = False  # an attempt ended without a reply
-        self.unanswered_at = 0.0  # the end of the last such attempt
-        # Part of a batch that may be stored as a whole (the broker's limit was lowered between its
-        # attempts). The broker would recognize the whole as a duplicate, but finds a part out of
-        # order. It must not be sent under other sequence numbers.
-        self.in_doubt = False
-        self.codec = Codec.NONE
-        self.encoded: bytes | memoryview | None = None
+        self.ceiling: int = limit
+        self.leased: int = leased
+        self.created_at: float = created_at
+        self.order: tuple[int, ...] = order
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self.state: BatchState = BatchState.PENDING
+        self.codec: Codec = Codec.NONE
         self.base_offset = -1
         self.topic, self.partition = tp
-        self.starts = self.timestamps = self.key_sizes = self.value_sizes = ()
-        self.error: KafkaError | None = None
-        self.parts: Sequence[tuple[int, ProducerBatch]] = ()
         self.records: list[ProducerRecord] | None = [] if events.wants_records else None
         self._events = events
-        self._waiters: dict[asyncio.Future[None], None] | None = None
-        # By index of the record: removing a callback must not look at those of other records.
-        self._callbacks: dict[int, tuple[_Callback, ...]] | None = None
-        self._seen = False
 
     @classmethod
     def refused(cls, tp: TopicPartition, error: KafkaError, events: BatchEvents) -> Self:
@@ -259,13 +246,31 @@ class ProducerBatch(BatchFields):
             batch, index = part, index - start
         return batch, index
 
+    def end_by(self, *steps: Callable[[], object]) -> None:
+        """Take the steps to the end of the batch, which the last one ends. An error in one of them,
+        which is a bug, is raised after the others, and no delivery waits forever because of it.
+        """
+        try:
+            all_in_turn(steps)
+        except BaseException as bug:
+            self.fail_by(bug)
+            raise
+
+    def fail_by(self, bug: BaseException) -> None:
+        """End the batch, if it has not ended, because of an error in a step to its end."""
+        if self.state is BatchState.PENDING:
+            self.base_offset = -1
+            self.error = KafkaError(f"the end of a batch of {self.tp} failed: {bug!r}")
+            self._finish(BatchState.FAILED)
+
     def succeed(self, base_offset: int, log_append_time: int) -> None:
         """End the batch: it is stored."""
         writer = self.writer
         self.starts, self.timestamps = (
             ([0], [log_append_time]) if log_append_time >= 0 else writer.timestamp_runs
         )
-        self.key_sizes, self.value_sizes = writer.key_sizes, writer.value_sizes
+        self.key_sizes = writer.key_sizes
+        self.value_sizes = writer.value_sizes
         self.base_offset = base_offset
         self._finish(BatchState.SUCCEEDED)
 
@@ -299,14 +304,15 @@ class ProducerBatch(BatchFields):
                 part.records = self.records[start : start + writer.count]
             parts.append((start, part))
             start += writer.count
-        self.parts = parts
         for index, callbacks in (self._callbacks or {}).items():
             at = bisect_right(parts, index, key=lambda entry: entry[0]) - 1
             first, part = parts[at]
             for callback in callbacks:
                 part.add_callback(index - first, *callback)
-        self._callbacks = None
-        self._finish(BatchState.SPLIT)
+        # From here on the parts have the records; before, an error leaves all as it was.
+        self.parts, self._callbacks = parts, None
+        self.state, self.closed = BatchState.SPLIT, True
+        all_in_turn((self._wake_waiters, self._report_end, self._release))
         return [part for _, part in parts]
 
     def _finish(self, state: BatchState) -> None:
@@ -315,20 +321,32 @@ class ProducerBatch(BatchFields):
         )
         self.state = state
         self.closed = True
-        if self._waiters is not None:
+        # Interceptors are called before the callbacks, as in Java.
+        all_in_turn((self._wake_waiters, self._report_end, self._call_back, self._release))
+
+    def _wake_waiters(self) -> None:
+        if self._waiters is not None and not self.loop.is_closed():
             waiters, self._waiters = self._waiters, None
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)
-        self._events.ended(self)  # interceptors, as in Java before the callbacks
+
+    def _report_end(self) -> None:
+        self._events.ended(self)
+
+    def _call_back(self) -> None:
         if self._callbacks is not None:
             callbacks, self._callbacks = self._callbacks, None
-            for of_record in callbacks.values():
-                for callback in of_record:
-                    self._call(*callback)
+            all_in_turn(
+                partial(self._call, *callback)
+                for of_record in callbacks.values()
+                for callback in of_record
+            )
+
+    def _release(self) -> None:
         self.encoded = None
-        self.writer.release()
         self.records = None
+        self.writer.release()
 
     def _call(self, function: Callable[[Any], object], argument: object, context: Context) -> None:
         try:

@@ -16,7 +16,7 @@ from typing import Protocol
 from aioprod.errors import BufferExhaustedError, KafkaError, RecordTooLargeError
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class _Waiter:
     needed: int
     collected: int
@@ -54,9 +54,9 @@ class BufferPool:
         self.total = total
         self.block_size = block_size
         self.blocks: list[bytearray] = []
-        self.available = total
-        self.reserved = 0
-        self.waited_s = 0.0
+        self.available: int = total
+        self.reserved: int = 0
+        self.waited_s: float = 0.0
         self._metrics = metrics
         # A linked list: finding the first and removing any one take constant time.
         self._waiters: OrderedDict[_Waiter, None] = OrderedDict()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
+from aioprod.arguments import named_topic
 from aioprod.errors import (
     AbortableTransactionError,
     AuthenticationError,
     BufferExhaustedError,
+    ConfigError,
     FatalProducerError,
     KafkaError,
     ProducerClosedError,
@@ -66,6 +68,13 @@ class BulkIntake:
 
     async def take(self, topic: str, records: Iterable[Any]) -> Deliveries:
         """Take records as ``Producer.send_many`` does; see there."""
+        if isinstance(records, str | bytes | bytearray | Mapping) or not isinstance(
+            records, Iterable
+        ):
+            raise ConfigError(
+                f"records of type {type(records).__name__}: must be a list or other iterable of "
+                "values or ProducerRecord"
+            )
         deliveries = Deliveries()
         waiting = iter(records)
         hopeless: KafkaError | None = None
@@ -95,9 +104,8 @@ class BulkIntake:
         records = [
             one if isinstance(one, ProducerRecord) else ProducerRecord(topic, one) for one in given
         ]
-        deliveries.add_stretch(
-            self._intake.refuse_all(records, TopicPartition(str(topic), -1), error), 0, len(records)
-        )
+        partition = TopicPartition(named_topic(topic), -1)
+        deliveries.add_stretch(self._intake.refuse_all(records, partition, error), 0, len(records))
 
     async def _take_chunk(
         self, reservation: TopicReservation, chunk: list[Any], deliveries: Deliveries

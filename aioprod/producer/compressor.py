@@ -6,17 +6,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
 from aioprod.codecs import Codec
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.producer.batch import BatchState, ProducerBatch
-from aioprod.protocol.compression import compress
+from aioprod.protocol.compression import compress, load
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 _MOST_THREADS: Final = 4
 _CLOSE_LIMIT_S: Final = 1.0
@@ -26,13 +26,16 @@ class Compressor:
     """Compresses large batches in its own threads.
 
     Args:
+        codecs: the codecs whose libraries are imported now, and not with the first batch.
         wake: called when a batch is ready.
     """
 
-    def __init__(self, wake: Callable[[], object]) -> None:
+    def __init__(self, codecs: Iterable[Codec], wake: Callable[[], object]) -> None:
+        for codec in codecs:
+            load(codec)
         self._wake = wake
         self._executor: ThreadPoolExecutor | None = None
-        self._under_way: dict[ProducerBatch, asyncio.Future[bytes]] = {}
+        self._running: dict[ProducerBatch, asyncio.Future[bytes]] = {}
 
     def is_ready(self, batch: ProducerBatch, level: int | None) -> bool:
         """Return whether a batch can be sent now. If not, start to compress it; it must accept no
@@ -44,7 +47,7 @@ class Compressor:
             or batch.writer.compressed is not None
         ):
             return True
-        if batch in self._under_way:
+        if batch in self._running:
             return False
         if batch.writer.size < _thread_from(batch.codec, level):
             return True
@@ -55,12 +58,12 @@ class Compressor:
         future = asyncio.get_running_loop().run_in_executor(
             self._executor, compress, batch.codec, body, level
         )
-        self._under_way[batch] = future
+        self._running[batch] = future
         future.add_done_callback(partial(self._done, batch))
         return False
 
     def _done(self, batch: ProducerBatch, future: asyncio.Future[bytes]) -> None:
-        del self._under_way[batch]
+        del self._running[batch]
         if future.cancelled() or batch.state is not BatchState.PENDING:
             return
         error = future.exception()
@@ -77,9 +80,9 @@ class Compressor:
 
     async def close(self) -> None:
         """End the threads; wait up to a second for their present work."""
-        if self._under_way:
-            await asyncio.wait(self._under_way.values(), timeout=_CLOSE_LIMIT_S)
-        for future in list(self._under_way.values()):
+        if self._running:
+            await asyncio.wait(self._running.values(), timeout=_CLOSE_LIMIT_S)
+        for future in list(self._running.values()):
             future.cancel()
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)

@@ -9,14 +9,16 @@ import random
 from collections.abc import Callable
 
 from aioprod.closing import close_in_turn
+from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.runtime import ClientKind, ClientLifecycle, ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot
+from aioprod.codecs import Codec
 from aioprod.config.plugins import close_plugins
 from aioprod.config.producer import ProducerConfig
 from aioprod.counts import counted
 from aioprod.errors import KafkaError, ProducerClosedError
 from aioprod.interceptors import InterceptorChain
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.metrics import ObservedProducer, ProducerMetrics, ProducerObservers
 from aioprod.metrics.telemetry import TelemetrySource, producer_telemetry
 from aioprod.producer.accumulator import RecordAccumulator
@@ -34,11 +36,11 @@ from aioprod.producer.responses import ProduceResponseHandler
 from aioprod.producer.sender import Sender
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.topic_gate import TopicGate
-from aioprod.producer.transactions.gate import make_transactions
+from aioprod.producer.transactions.gate import Transactions, make_transactions
 from aioprod.producer.wakeup import SenderWakeup
 from aioprod.protocol.record_encoder import encode_headers
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 Clock = Callable[[], float]
 
@@ -59,6 +61,24 @@ class ProducerCore(ClientLifecycle):
             interceptor.
     """
 
+    metrics: ProducerMetrics
+    observers: ProducerObservers
+    interceptors: InterceptorChain
+    runtime: ClientRuntime
+    metadata: Metadata
+    producer_state: ProducerState
+    pool: BufferPool
+    compressor: Compressor
+    accumulator: RecordAccumulator
+    transactions: Transactions
+    sender: Sender
+    admission: Admission
+    appender: Appender
+    gate: TopicGate
+    intake: RecordIntake
+    fast_path: FastPath
+    bulk: BulkIntake
+
     def __init__(self, config: ProducerConfig, clock: Clock, rng: random.Random) -> None:
         """Make all collaborators, each from earlier ones; docs/architecture.md has a diagram."""
         self.config = config
@@ -68,7 +88,7 @@ class ProducerCore(ClientLifecycle):
         self.metrics = metrics = ProducerMetrics(*windows)
         self.observers = observers = ProducerObservers(config.observers)
         self.interceptors = interceptors = InterceptorChain(config.interceptors)
-        events = BatchReporter(metrics, observers, interceptors)
+        events = BatchReporter(config.client_id, metrics, observers, interceptors)
         connections = ConnectionReporter(metrics, observers, self.now)
 
         # Shared state, and the cluster.
@@ -86,11 +106,11 @@ class ProducerCore(ClientLifecycle):
         )
         self.metadata = metadata = runtime.metadata
         transactional = config.transactional_id is not None
-        self.producer_state = state = ProducerState(transactional=transactional)
+        self.producer_state = state = ProducerState(config.client_id, transactional=transactional)
 
         # Batches, from memory to the broker.
         self.pool = pool = BufferPool(config.buffer_memory, config.batch_size, metrics)
-        self.compressor = compressor = Compressor(wakeup.wake)
+        self.compressor = compressor = Compressor(map(Codec.from_name, config.codecs), wakeup.wake)
         self.accumulator = accumulator = RecordAccumulator(
             config, pool, state, compressor, events, rng, wakeup.wake
         )
@@ -144,8 +164,9 @@ class ProducerCore(ClientLifecycle):
             await self.transactions.end_transaction()
         except KafkaError as error:
             log.warning(
-                "transactional_id=%r: closing without ending the transaction; the coordinator "
+                "%s: transactional_id=%r: closing without ending the transaction; the coordinator "
                 "aborts it after transaction_timeout_ms: %s",
+                self.config.client_id,
                 self.config.transactional_id,
                 error,
             )

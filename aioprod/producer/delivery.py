@@ -9,6 +9,7 @@ from contextvars import Context, copy_context
 from typing import Final
 
 from aioprod.errors import KafkaError
+from aioprod.misuse import DELIVERY_OF_OTHERS, names_others
 from aioprod.native import accelerated_type
 from aioprod.producer.batch import BatchState, ProducerBatch, place_of
 from aioprod.public_module import set_module
@@ -17,6 +18,7 @@ from aioprod.types import RecordMetadata
 _new_tuple: Final = tuple.__new__
 
 
+@names_others(DELIVERY_OF_OTHERS)
 @accelerated_type
 @set_module("aioprod.producer")
 class Delivery:
@@ -162,8 +164,18 @@ class Delivery:
                 yield from waiter
             finally:
                 batch.forget_waiter(waiter)
+            stored = self._stored()
+            if stored is not None:
+                return stored
             batch = self._now()
         return batch.metadata(self._index)
+
+    def _stored(self) -> RecordMetadata | None:
+        """Return the metadata of a record that is stored; None if it has failed, or its offset is
+        not known.
+        """
+        batch = self._batch
+        return batch.place(self._index) if batch.base_offset >= 0 else None
 
 
 def delivery_of(batch: ProducerBatch, index: int) -> Delivery:

@@ -12,9 +12,10 @@ code runs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from typing import TypeGuard
 
+from aioprod.arguments import named_topic
 from aioprod.config.producer import ProducerConfig
 from aioprod.errors import (
     AbortableTransactionError,
@@ -101,7 +102,10 @@ class RecordIntake:
         Args:
             reservation: set if the caller has reserved the record's topic.
         """
-        record = self._interceptors.on_send(record) if self._intercepted else record
+        if self._intercepted:
+            if isinstance(record.headers, Mapping):
+                record = record._replace(headers=tuple(record.headers.items()))
+            record = self._interceptors.on_send(record)
         transaction = (
             self._transactions.status.number if reservation is None else reservation.transaction
         )
@@ -147,12 +151,12 @@ class RecordIntake:
             now_s: seconds since 1970.
 
         Raises:
-            KafkaError: as :meth:`Admission.check_may_send`.
+            KafkaError: see :meth:`Admission.check_may_send`.
         """
         if queue.tail is not None or queue.line:
             return None
         self._admission.check_may_send(self._transactions.status.number)
-        self._gate.touch(queue.topic)
+        self._gate.touch(queue.tp.topic)
         batch = self._appender.open_with(queue, key, value, headers, size, now_s)
         return None if batch is None else delivery_of(batch, 0)
 
@@ -362,6 +366,6 @@ def _stand_in(record: ProducerRecord) -> TopicPartition:
     """Return a partition for the metadata of a record that was refused."""
     partition = record.partition
     return TopicPartition(
-        str(record.topic),
+        named_topic(record.topic),
         partition if type(partition) is int and partition >= 0 else _UNKNOWN_PARTITION,
     )

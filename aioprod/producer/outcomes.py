@@ -2,16 +2,14 @@
 batch. Pure functions.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from aioprod.error_codes import ErrorCode
 
 
 class Outcome(Enum):
-    """What to do with a batch after an attempt."""
+    """The action for a batch after an attempt."""
 
     STORED = "stored"
     RETRY = "retry"
@@ -30,9 +28,8 @@ class Outcome(Enum):
     """The broker accepts no more batches of this producer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What is known about a batch when a request with it has ended.
+class Facts(NamedTuple):
+    """The facts about a batch when a request with it has ended.
 
     Attributes:
         idempotent: whether the batch has a sequence number.

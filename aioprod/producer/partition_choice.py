@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 from aioprod.config.producer import ProducerConfig
 from aioprod.errors import InvalidPartitionError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.producer.appends import PendingRecord
 from aioprod.producer.partition_queue import PartitionQueue, Topic
 from aioprod.producer.partitioner import Partitions, new_batch_hook, partition_for_key
 from aioprod.user_code import call, surface
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 class PartitionChoice:
@@ -24,8 +24,8 @@ class PartitionChoice:
         switch_sticky: chooses another partition for a topic's keyless records.
 
     Attributes:
-        asks_for_each_batch: whether the partitioner chooses again before a batch is opened, also if
-            the one before was not full.
+        asks_for_each_batch: whether the partitioner chooses again before a batch is opened, even if
+            the previous one was not full.
     """
 
     def __init__(self, config: ProducerConfig, switch_sticky: Callable[[Topic], None]) -> None:
@@ -33,7 +33,7 @@ class PartitionChoice:
         self._on_new_batch = (
             None if config.partitioner is None else new_batch_hook(config.partitioner)
         )
-        self.asks_for_each_batch = self._on_new_batch is not None
+        self.asks_for_each_batch: bool = self._on_new_batch is not None
         self._ignore_keys = config.partitioner_ignore_keys
         self._switch_sticky = switch_sticky
 

@@ -70,22 +70,22 @@ class Topic(TopicFields):
     sticky: StickyPartition
 
     def __init__(self, name: str, sticky: StickyPartition, codec: Codec, level: int | None) -> None:
-        self.name = name
+        self.name: str = name
         self.sticky = sticky
-        self.codec = codec
-        self.level = level
-        self.ratio = 1.0
-        self.longest = 0
-        self.largest = 0
+        self.codec: Codec = codec
+        self.level: int | None = level
+        self.ratio: float = 1.0
+        self.longest: int = 0
+        self.largest: int = 0
         self._of_length: dict[int, int] = {}  # the number of queues with at least that many batches
-        self.split_noted = False
+        self.split_noted: bool = False
         self.info: TopicInfo | None = None
         self.topic_id: uuid.UUID | None = None
         self.count = 0
         self.queues = []
         self.available: list[int] = []
         self.leaders: list[int] = []
-        self.partitions = Partitions(0, ())
+        self.partitions: Partitions = Partitions(0, ())
         self.reserved_by: PendingCall | None = None
         # An OrderedDict finds its first item in constant time, also after many removals.
         self.line: OrderedDict[PendingCall, None] = OrderedDict()
@@ -161,16 +161,16 @@ class PartitionQueue(PartitionFields):
     def __init__(
         self, topic: Topic, partition: int, producer: ProducerState, schedule: Schedule
     ) -> None:
-        self.topic = topic
-        self.tp = TopicPartition(topic.name, partition)
+        self.topic: Topic = topic
+        self.tp: TopicPartition = TopicPartition(topic.name, partition)
         self.batches: deque[ProducerBatch] = deque()
         self.tail: ProducerBatch | None = None
         self.open = None
         self.line: OrderedDict[PendingCall, None] = OrderedDict()
-        self.resting = False
-        self.leader = -1
-        self.muted = False
-        self.opened = 0
+        self.resting: bool = False
+        self.leader: int = -1
+        self.muted: bool = False
+        self.opened: int = 0
         self._sequence = PartitionSequence(producer)
         self._schedule = schedule
 
@@ -220,7 +220,7 @@ class PartitionQueue(PartitionFields):
             self.tail = batch
             self.open = None if self.line else batch
         self.topic.grew(len(self.batches))
-        self._schedule.opened(self, now)
+        self._schedule.look_at(self, now, wake=True)
 
     def close(self, batch: ProducerBatch) -> None:
         """Close a batch: it accepts no more records."""
@@ -249,15 +249,14 @@ class PartitionQueue(PartitionFields):
         first = self.batches[0]
         if first.closed or first.grown or first.attempts or len(self.batches) > 1:
             return first.retry_at
-        return max(first.retry_at, first.created_at + linger_s)
+        lingered_at = first.created_at + linger_s
+        return lingered_at if lingered_at > first.retry_at else first.retry_at
 
-    def may_send(self, *, numbered: bool) -> bool:
-        """Return whether the first batch may be sent now; give it a sequence number if it has none.
-
-        Args:
-            numbered: whether batches need sequence numbers.
+    def may_send(self) -> bool:
+        """Return whether the first batch may be sent now with a sequence number, which it gets if
+        it has none.
         """
-        return not numbered or self._sequence.may_send(self.batches[0])
+        return self._sequence.may_send(self.batches[0])
 
     def take(self, now: float, *, mute: bool) -> ProducerBatch:
         """Remove the first batch, for a request.
@@ -265,9 +264,11 @@ class PartitionQueue(PartitionFields):
         Args:
             mute: whether nothing else may be sent before the reply.
         """
-        batch = self.batches[0]
+        batches = self.batches
+        batch = batches[0]
         self.close(batch)  # its number of records determines its sequence numbers
-        self._remove(batch)
+        self.topic.shrank(len(batches))
+        batches.popleft()
         self._schedule.served(self, now)
         self.muted = mute
         batch.in_flight = True
@@ -311,7 +312,7 @@ class PartitionQueue(PartitionFields):
 
     @property
     def is_broken(self) -> bool:
-        """Whether the broker certainly stores no batch that has a sequence number."""
+        """True if the broker certainly stores no batch that has a sequence number."""
         return self._sequence.broken
 
     def put_back(self, batch: ProducerBatch, retry_at: float, now: float) -> None:
@@ -363,12 +364,9 @@ class PartitionQueue(PartitionFields):
         if batch.in_flight:
             self.muted = False
         if batch in self.batches:
-            self._remove(batch)
+            self.topic.shrank(len(self.batches))
+            self.batches.remove(batch)
             self._schedule.look_at(self, now)
-
-    def _remove(self, batch: ProducerBatch) -> None:
-        self.topic.shrank(len(self.batches))
-        self.batches.remove(batch)
 
 
 _Entry = tuple[float, int, PartitionQueue]
@@ -384,7 +382,8 @@ class Schedule:
 
     Args:
         linger_s: how long a batch with room waits for more records.
-        wake: called with a time at which :meth:`advance` has to be called, at the latest.
+        wake: called with a time at which :meth:`advance` has to be called, at the latest; 0 for
+            soon.
     """
 
     def __init__(self, linger_s: float, wake: Callable[[float], None]) -> None:
@@ -395,22 +394,26 @@ class Schedule:
         self._later: list[_Entry] = []
         self._numbers = itertools.count()
 
-    def opened(self, queue: PartitionQueue, now: float) -> None:
-        """Check a queue that has got a new batch; if it is due, let it be sent soon."""
-        self.look_at(queue, now)
-        if queue in self._due.get(queue.leader, ()):
-            self._wake(now)
+    def look_at(self, queue: PartitionQueue, now: float, *, wake: bool = False) -> None:
+        """Check a queue that has got or lost a batch, or whose due time has changed.
 
-    def look_at(self, queue: PartitionQueue, now: float) -> None:
-        """Check a queue that has got or lost a batch, or whose due time has changed."""
-        if not queue.batches or queue in self._due.get(queue.leader, ()):
+        Args:
+            wake: True to let a batch that is due be sent soon.
+        """
+        if not queue.batches:
             return
-        due = queue.due_at(self._linger_s)
-        if due <= now:
-            self._due.setdefault(queue.leader, {})[queue] = None
-        else:
-            heapq.heappush(self._later, (due, next(self._numbers), queue))
-            self._wake(due)
+        of_leader = self._due.get(queue.leader)
+        if of_leader is None or queue not in of_leader:
+            due = queue.due_at(self._linger_s)
+            if due > now:
+                heapq.heappush(self._later, (due, next(self._numbers), queue))
+                self._wake(due)
+                return
+            if of_leader is None:
+                of_leader = self._due[queue.leader] = {}
+            of_leader[queue] = None
+        if wake:
+            self._wake(0.0)
 
     def moved(self, queue: PartitionQueue, old_leader: int) -> None:
         """Note that a queue has another leader. Call :meth:`look_at` afterwards: its due time may
@@ -457,7 +460,8 @@ class Schedule:
 
     def due(self, leader: int, now: float) -> Iterator[PartitionQueue]:
         """Yield a node's due queues, least recently served first. The caller may change them."""
-        for queue in list(self._due.get(leader, ())):
+        due = self._due.get(leader)
+        for queue in list(due) if due else ():
             if queue.batches and queue.due_at(self._linger_s) <= now:
                 yield queue
             else:

@@ -165,7 +165,7 @@ class StickyPartition(StickyFields):
         self._rng = rng
         self._adaptive = adaptive
         self._bytes = 0
-        self.current = -1
+        self.current: int = -1
 
     def used(self, size: int) -> bool:
         """Note a batch of ``size`` bytes that was sent there; return whether to switch, as after
@@ -184,7 +184,7 @@ class StickyPartition(StickyFields):
 
         If nothing is queued, or the choice is not adaptive, all other partitions are equally
         likely. Otherwise a partition has the weight ``longest + 1 - queue_length(partition)``, and
-        the present one may be chosen again. If it were excluded, each of two partitions would get
+        the current one may be chosen again. If it were excluded, each of two partitions would get
         half of the records, regardless of their queues.
 
         Args:

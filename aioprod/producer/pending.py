@@ -11,7 +11,7 @@ class PendingCall:
     Other tasks change its state while it waits, so it checks its state whenever it wakes up.
 
     Attributes:
-        deadline: loop time at which ``max.block.ms`` is over.
+        deadline: loop time at which ``max.block.ms`` has passed.
         transaction: number of the transaction in which it began, to which its records belong.
         error: why it fails, if another task has failed it.
     """
@@ -19,14 +19,14 @@ class PendingCall:
     __slots__ = ("_future", "deadline", "error", "transaction")
 
     def __init__(self, deadline: float, transaction: int | None = None) -> None:
-        self.deadline = deadline
-        self.transaction = transaction
+        self.deadline: float = deadline
+        self.transaction: int | None = transaction
         self.error: BaseException | None = None
         self._future: asyncio.Future[None] | None = None
 
     @property
     def is_admitted(self) -> bool:
-        """Whether it no longer waits for its topic."""
+        """True if it no longer waits for its topic."""
         return False
 
     async def wait(self) -> None:

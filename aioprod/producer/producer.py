@@ -8,14 +8,15 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, cast, overload
 
 from aioprod.arguments import check_limit_ms, check_sources
 from aioprod.cluster.client_ids import next_client_number
 from aioprod.config.checks import check_names
-from aioprod.config.keywords import ProducerSettings
+from aioprod.config.keywords.producer import ProducerSettings
 from aioprod.config.producer import ProducerConfig, producer_arguments
 from aioprod.config.redaction import hide_arguments
+from aioprod.misuse import PRODUCER_OF_OTHERS, names_cures
 from aioprod.producer.core import ProducerCore
 from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.delivery import Delivery
@@ -24,16 +25,19 @@ from aioprod.producer.partitioner import Partitions
 from aioprod.producer.topic_gate import checked_topic
 from aioprod.producer.transactions.interface import TransactionInterface
 from aioprod.public_module import Uncopyable, set_module
-from aioprod.types import Headers, ProducerRecord, RecordMetadata
+from aioprod.serialization import AnySerializer, K, V, Writes
+from aioprod.types import Headers, K_contra, ProducerRecord, RecordMetadata, V_contra
 from aioprod.user_code import call
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 
+@names_cures(PRODUCER_OF_OTHERS, unchecked=("send", "send_and_wait"))
 @set_module("aioprod.producer")
-class Producer(TransactionInterface, Uncopyable):
-    """Sends records to Kafka from asyncio code.
+class Producer(TransactionInterface, Uncopyable, Generic[K_contra, V_contra]):
+    """Sends records to Kafka from asyncio code. The serializers of a ``Producer[K, V]`` accept K
+    and V.
 
     The constructor needs no event loop. Use the producer in one event loop, and share it between
     any number of tasks. Close it: a producer that is dropped without ``close`` warns with
@@ -45,6 +49,8 @@ class Producer(TransactionInterface, Uncopyable):
         clock: returns seconds since 1970, for the records' timestamps; ``time.time`` by default.
             Its exceptions are raised by the call that needs a timestamp.
         rng: source of all random choices (jitter, partitions of keyless records).
+        key_serializer, value_serializer: convert keys and values to bytes; without them, they must
+            be bytes, or None for a null.
         settings: the fields of :class:`aioprod.config.producer.ProducerConfig`;
             docs/configuration.md explains each.
 
@@ -52,6 +58,50 @@ class Producer(TransactionInterface, Uncopyable):
         ConfigError: if a setting is unknown, invalid, or contradicts another.
     """
 
+    @overload
+    def __init__(
+        self: Producer[bytes, bytes],
+        bootstrap_servers: str | Iterable[str] = "localhost:9092",
+        *,
+        clock: Callable[[], float] | None = None,
+        rng: random.Random | None = None,
+        key_serializer: None = None,
+        value_serializer: None = None,
+        **settings: Unpack[ProducerSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Producer[bytes, V],
+        bootstrap_servers: str | Iterable[str] = "localhost:9092",
+        *,
+        clock: Callable[[], float] | None = None,
+        rng: random.Random | None = None,
+        key_serializer: None = None,
+        value_serializer: Writes[V],
+        **settings: Unpack[ProducerSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Producer[K, bytes],
+        bootstrap_servers: str | Iterable[str] = "localhost:9092",
+        *,
+        clock: Callable[[], float] | None = None,
+        rng: random.Random | None = None,
+        key_serializer: Writes[K],
+        value_serializer: None = None,
+        **settings: Unpack[ProducerSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Producer[K, V],
+        bootstrap_servers: str | Iterable[str] = "localhost:9092",
+        *,
+        clock: Callable[[], float] | None = None,
+        rng: random.Random | None = None,
+        key_serializer: Writes[K],
+        value_serializer: Writes[V],
+        **settings: Unpack[ProducerSettings],
+    ) -> None: ...
     @hide_arguments
     def __init__(
         self,
@@ -59,14 +109,21 @@ class Producer(TransactionInterface, Uncopyable):
         *,
         clock: Callable[[], float] | None = None,
         rng: random.Random | None = None,
+        key_serializer: AnySerializer | None = None,
+        value_serializer: AnySerializer | None = None,
         **settings: Unpack[ProducerSettings],
     ) -> None:
         check_names(ProducerConfig, settings)
         check_sources(clock, rng)
-        settings.setdefault("client_id", _client_id(settings.get("transactional_id")))
-        self.config = config = ProducerConfig(
-            bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings
+        if settings.get("client_id") is None:
+            settings["client_id"] = _client_id(settings.get("transactional_id"))
+        config = ProducerConfig(
+            bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers),
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            **settings,
         )
+        self.config: ProducerConfig = config
         clock = partial(call, "clock", clock) if clock is not None else time.time
         self._clock = clock
         # The core does not refer to this object.
@@ -166,12 +223,12 @@ class Producer(TransactionInterface, Uncopyable):
 
     async def send(
         self,
-        topic: str | ProducerRecord,
-        value: Any = None,
-        key: Any = None,
+        topic: str | ProducerRecord[K_contra | None, V_contra | None],
+        value: V_contra | None = None,
+        key: K_contra | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers = (),
+        headers: Headers | Mapping[str, bytes | None] = (),
         partition_key: bytes | None = None,
     ) -> Delivery:
         """Put a record into a batch; wait up to ``max_block_ms`` for metadata and memory. Returns a
@@ -182,7 +239,8 @@ class Producer(TransactionInterface, Uncopyable):
             value, key: bytes, or what the serializers accept; None is a null.
             partition, partition_key: choose the partition in place of the key.
             timestamp_ms: since 1970; now by default.
-            headers: ``(name, bytes or None)`` pairs; order and duplicates are kept.
+            headers: ``(name, bytes or None)`` pairs, or a mapping from names; order and duplicates
+                are kept.
 
         Raises:
             KafkaError: if the record is not accepted; docs/producer.md lists the errors.
@@ -195,26 +253,35 @@ class Producer(TransactionInterface, Uncopyable):
         rest = (value, key, partition, timestamp_ms, headers, partition_key)
         if isinstance(topic, ProducerRecord):
             return await self._intake.take(alone(topic, *rest))
-        return await self._intake.take(ProducerRecord(topic, *rest))
+        return await self._intake.take(ProducerRecord(topic, *rest))  # type: ignore[arg-type]
 
     async def send_and_wait(
         self,
-        topic: str | ProducerRecord,
-        value: Any = None,
-        key: Any = None,
+        topic: str | ProducerRecord[K_contra | None, V_contra | None],
+        value: V_contra | None = None,
+        key: K_contra | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers = (),
+        headers: Headers | Mapping[str, bytes | None] = (),
         partition_key: bytes | None = None,
     ) -> RecordMetadata:
         """Send a record and wait until it is stored: at most ``max_block_ms`` and
         ``delivery_timeout_ms``. Arguments and errors are those of :meth:`send` and of the delivery.
         """
+        if timestamp_ms is None and partition_key is None:  # as send() does, without a coroutine
+            append = self._append
+            delivery = append(topic, value, key, headers, partition)
+            if delivery is not None:
+                return await delivery
         return await (
             await self.send(topic, value, key, partition, timestamp_ms, headers, partition_key)
         )
 
-    async def send_many(self, topic: str, records: Iterable[Any]) -> Deliveries:
+    async def send_many(
+        self,
+        topic: str,
+        records: Iterable[V_contra | ProducerRecord[K_contra | None, V_contra | None] | None],
+    ) -> Deliveries:
         """Put many records into batches, in order; wait as :meth:`send` does. An invalid record
         does not stop the others.
 
@@ -237,6 +304,7 @@ class Producer(TransactionInterface, Uncopyable):
                 sent.
             AbortableTransactionError, FatalProducerError: as in :meth:`send`; earlier records are
                 sent.
+            ConfigError: if ``records`` is one value, or is not iterable.
             Exception: an error of ``records`` itself; earlier records are sent, in portions of
                 4,096.
         """

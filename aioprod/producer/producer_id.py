@@ -20,6 +20,7 @@ from aioprod.net.refusals import UNNAMED, explain
 from aioprod.producer.batch import ProducerIdAndEpoch
 from aioprod.producer.sequences import ProducerState
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aioprod.running_loop import start_task
 
 _CLOSE_TIMEOUT_S = 1.0
 
@@ -59,14 +60,12 @@ class ProducerIdRequest:
     def start(self) -> None:
         """Start the task that asks, unless it is running."""
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(
-                self._ask(), name="aioprod-producer-id"
-            )
+            self._task = start_task(self._ask(), name="aioprod-producer-id")
             self._task.add_done_callback(self._ended)
 
     def stop(self) -> None:
         """Ask no more."""
-        # Once: a second cancellation would interrupt the clean-up after the first.
+        # Once: a second cancellation would interrupt the cleanup after the first.
         if self._task is not None and not self._task.cancelling():
             self._task.cancel()
 
@@ -78,7 +77,7 @@ class ProducerIdRequest:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
-            self._on_fatal(KafkaError(f"asking for a producer id failed: {task.exception()!r}"))
+            self._on_fatal(KafkaError(f"requesting a producer id failed: {task.exception()!r}"))
         self._wake()
 
     async def _ask(self) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 
 from aioprod.errors import KafkaError, copy_of
 from aioprod.interceptors import InterceptorChain
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.metrics import BatchDone, BatchSent, ProducerMetrics, ProducerObservers, RequestDone
 from aioprod.producer.batch import BatchState, ProducerBatch, place_of
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.types import TopicPartition
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 # The number of failing topics to remember; each failure of other topics is logged.
 _MAX_FAILING_TOPICS = 10_000
@@ -21,19 +21,27 @@ _MAX_FAILING_TOPICS = 10_000
 class BatchReporter:
     """Reports the end of each batch.
 
+    Args:
+        client_id: the producer's, for the log.
+
     Attributes:
         wants_records: whether an interceptor needs the records when their batch ends.
     """
 
     def __init__(
-        self, metrics: ProducerMetrics, observers: ProducerObservers, interceptors: InterceptorChain
+        self,
+        client_id: str,
+        metrics: ProducerMetrics,
+        observers: ProducerObservers,
+        interceptors: InterceptorChain,
     ) -> None:
+        self._client_id = client_id
         self._metrics = metrics
         self._observers = observers
         self._interceptors = interceptors
         self._observed = bool(observers)
         self._intercepted = bool(interceptors)
-        self.wants_records = interceptors.wants_records
+        self.wants_records: bool = interceptors.wants_records
         self._failing: dict[str, set[int]] = {}
         self._unseen: set[str] = set()
 
@@ -71,7 +79,9 @@ class BatchReporter:
             if len(self._unseen) < _MAX_FAILING_TOPICS:
                 self._unseen.add(topic)
             log.error(
-                "delivery to %s failed and no task awaited it (logged once until it recovers): %s",
+                "%s: delivery to %s failed and no task awaited it (logged once until it recovers): "
+                "%s",
+                self._client_id,
                 place_of(batch.tp),
                 batch.error,
             )
@@ -81,7 +91,8 @@ class BatchReporter:
         failing = self._failing.get(topic)
         if failing is None:
             log.warning(
-                "delivery to topic %r failed (logged once until it recovers): %s",
+                "%s: delivery to topic %r failed (logged once until it recovers): %s",
+                self._client_id,
                 topic,
                 batch.error,
             )
@@ -98,7 +109,7 @@ class BatchReporter:
         if not failing:
             del self._failing[tp.topic]
             self._unseen.discard(tp.topic)
-            log.info("delivery to topic %r has recovered", tp.topic)
+            log.info("%s: delivery to topic %r has recovered", self._client_id, tp.topic)
 
 
 class RequestReporter:

@@ -11,7 +11,9 @@ The rules (KIP-98, KIP-360), with the reason for each:
   or one before it. A batch whose last attempt ended without a reply is first sent again unchanged.
 - A broker that does not know a producer accepts any first sequence number. So a partition's first
   batch under an epoch is sent alone: if the broker refused it temporarily and accepted the second
-  one, it could no longer accept the first.
+  one, it could no longer accept the first. A broker that has stored a batch of the previous epoch
+  accepts only 0. So if the coordinator assigns an epoch for each transaction (KIP-890), only the
+  partition's first batch is sent alone.
 - The broker remembers a producer's last five batches for each partition; no more are unresolved.
 """
 
@@ -20,10 +22,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aioprod.error_codes import ErrorCode
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.producer.batch import ProducerBatch, ProducerIdAndEpoch
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 MAX_SEQUENCE = 2**31 - 1
 MAX_EPOCH = 2**15 - 1
@@ -39,6 +41,7 @@ class ProducerState:
     """The producer id and epoch; None until a broker assigns one, and when all epochs are used up.
 
     Args:
+        client_id: the producer's, for the log.
         transactional: whether only the transaction coordinator assigns epochs.
 
     Attributes:
@@ -48,11 +51,12 @@ class ProducerState:
             until the abort has finished.
     """
 
-    def __init__(self, *, transactional: bool = False) -> None:
+    def __init__(self, client_id: str, *, transactional: bool = False) -> None:
+        self.client_id = client_id
         self.identity: ProducerIdAndEpoch | None = None
-        self.bumps = 0
-        self.epoch_needed = False
-        self._transactional = transactional
+        self.bumps: int = 0
+        self.epoch_needed: bool = False
+        self.transactional = transactional
 
     def adopt(self, identity: ProducerIdAndEpoch) -> None:
         """Use the id and epoch that a broker assigned."""
@@ -68,7 +72,7 @@ class ProducerState:
         last epoch, or with ``new_id``, drop the producer id, so that a new one is requested.
         """
         self.bumps += 1
-        if self._transactional:
+        if self.transactional:
             self.request_epoch()
             return
         if self.identity is not None:
@@ -94,10 +98,10 @@ class PartitionSequence:
     def __init__(self, producer: ProducerState) -> None:
         self._producer = producer
         self.identity: ProducerIdAndEpoch | None = None
-        self.next_sequence = 0
+        self.next_sequence: int = 0
         self.unresolved: list[ProducerBatch] = []
         # True if certainly no unresolved batch under this epoch can be stored.
-        self.broken = False
+        self.broken: bool = False
         self._confirmed = False
         self._refusal_noted = False  # in the log, until a batch is stored
 
@@ -110,24 +114,33 @@ class PartitionSequence:
             # was sent.
             for refused in [other for other in self.unresolved if not other.in_flight]:
                 self._forget(refused)
+        unresolved, present = self.unresolved, self._producer.identity
         if batch.identity is not None:
-            return batch is self.unresolved[0]
-        if self.broken and self.identity == self._producer.identity:
-            return False  # a transactional producer waits for its next epoch
-        if self.identity != self._producer.identity or self.identity is None:
-            if self.unresolved or self._producer.identity is None:
+            return batch is unresolved[0]
+        if present is None or present != self.identity:
+            if unresolved or present is None:
                 return False
-            self.identity = self._producer.identity
+            self._confirmed = self._confirmed and not self.broken and self._is_next(present)
+            self.identity = present
             self.next_sequence = 0
             self.broken = False
-            self._confirmed = False
-        if len(self.unresolved) >= (MAX_UNRESOLVED if self._confirmed else 1):
+        elif self.broken:
+            return False  # a transactional producer waits for its next epoch
+        if unresolved and len(unresolved) >= (MAX_UNRESOLVED if self._confirmed else 1):
             return False
-        batch.identity = self.identity
+        batch.identity = present
         batch.base_sequence = self.next_sequence
         self.next_sequence = increment_sequence(self.next_sequence, batch.count)
-        self.unresolved.append(batch)
+        unresolved.append(batch)
         return True
+
+    def _is_next(self, identity: ProducerIdAndEpoch) -> bool:
+        """Return whether this is the epoch after the one that the partition's broker knows."""
+        return (
+            self._producer.transactional
+            and self.identity is not None
+            and identity == (self.identity.producer_id, self.identity.epoch + 1)
+        )
 
     def is_first_unresolved(self, batch: ProducerBatch) -> bool:
         return bool(self.unresolved) and self.unresolved[0] is batch
@@ -147,7 +160,8 @@ class PartitionSequence:
         if not self._refusal_noted:
             self._refusal_noted = True
             log.info(
-                "%s-%d refused sequence number %d (%s); continuing with a new producer %s",
+                "%s: %s-%d refused sequence number %d (%s); continuing with a new producer %s",
+                self._producer.client_id,
                 *batch.tp,
                 batch.base_sequence,
                 code.name,

@@ -1,10 +1,11 @@
-"""What the accelerator reads of batches, partitions and topics for each record. It has these
-classes too, so that its functions find the fields without attribute lookups.
+"""The fields of batches, partitions and topics that the accelerator reads for each record. It has
+these classes too, so that its functions find the fields without attribute lookups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Self
 
 from aioprod.native import accelerated
 from aioprod.protocol.record_writer import RecordBatchWriter
@@ -12,7 +13,7 @@ from aioprod.protocol.record_writer import RecordBatchWriter
 
 @accelerated
 class BatchFields:
-    """What deliveries and the fast path of ``send`` read of a batch.
+    """The fields of a batch that deliveries and the fast path of ``send`` read.
 
     Attributes:
         writer: takes the records.
@@ -24,16 +25,35 @@ class BatchFields:
             stored.
         key_sizes, value_sizes: bytes of each record's key and value, -1 for null; empty if all are
             null or unknown.
+
+    The fields that :meth:`__new__` sets are those of :class:`ProducerBatch`.
     """
 
     __slots__ = (
+        "_callbacks",
+        "_seen",
+        "_waiters",
+        "attempts",
         "base_offset",
+        "base_sequence",
+        "closed",
+        "encoded",
+        "error",
+        "first_sent_at",
+        "grown",
+        "identity",
+        "in_doubt",
+        "in_flight",
         "key_sizes",
+        "may_be_stored",
         "open_until",
         "partition",
+        "parts",
+        "retry_at",
         "starts",
         "timestamps",
         "topic",
+        "unanswered_at",
         "value_sizes",
         "writer",
     )
@@ -48,10 +68,23 @@ class BatchFields:
     key_sizes: Sequence[int]
     value_sizes: Sequence[int]
 
+    def __new__(cls, *args: object, **named: object) -> Self:
+        """Return a batch of which nothing has happened yet. Arguments are for ``__init__``."""
+        self: Any = object.__new__(cls)
+        self.starts = self.timestamps = self.key_sizes = self.value_sizes = self.parts = ()
+        self.closed = self.grown = self.in_flight = self.may_be_stored = self.in_doubt = False
+        self._seen = False
+        self.identity = self.encoded = self.error = self._waiters = self._callbacks = None
+        self.retry_at = self.first_sent_at = self.unanswered_at = 0.0
+        self.attempts = 0
+        self.base_sequence = -1
+        found: Self = self
+        return found
+
 
 @accelerated
 class PartitionFields:
-    """What the fast path reads of a partition.
+    """The fields of a partition that the fast path reads.
 
     Attributes:
         open: the batch to which a call may append without waiting, if any.
@@ -64,7 +97,7 @@ class PartitionFields:
 
 @accelerated
 class StickyFields:
-    """What the fast path reads of the choice of keyless records.
+    """The fields of the partition choice for keyless records that the fast path reads.
 
     Attributes:
         current: the partition's number.
@@ -77,7 +110,7 @@ class StickyFields:
 
 @accelerated
 class TopicFields:
-    """What the fast path reads of a topic.
+    """The fields of a topic that the fast path reads.
 
     Attributes:
         count: the number of its partitions.

@@ -9,11 +9,11 @@ them.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Self
+from typing import Self, cast
 
+from aioprod.arguments import shown_topic, topic_fault
 from aioprod.cluster.metadata import Metadata
 from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
@@ -25,15 +25,12 @@ from aioprod.errors import (
     KafkaError,
     MetadataTimeoutError,
 )
-from aioprod.foreign_text import shown
 from aioprod.metrics import ProducerMetrics
 from aioprod.producer.admission import Admission
 from aioprod.producer.appender import Appender
 from aioprod.producer.appends import PendingRecord
 from aioprod.producer.partition_queue import Topic
 from aioprod.producer.pending import PendingCall
-
-_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class TopicGate:
@@ -48,6 +45,7 @@ class TopicGate:
 
     Attributes:
         topics: as given; read only.
+        touch: marks a topic as in use that the fast path of ``send`` has found: it is not reserved.
     """
 
     def __init__(
@@ -65,6 +63,7 @@ class TopicGate:
         self._appender = appender
         self._admission = admission
         self._metadata = metadata
+        self.touch: Callable[[str], None] = metadata.touch
         self._metrics = metrics
         self._max_block_ms = config.max_block_ms
         # Calls that wait for metadata, by topic, in the order of the calls.
@@ -86,17 +85,13 @@ class TopicGate:
             self._metadata.touch(name)
             self._appender.enter_topic(pending, known)
 
-    def touch(self, topic: Topic) -> None:
-        """Mark a topic as in use that the fast path of ``send`` has found: it is not reserved."""
-        self._metadata.touch(topic.name)
-
     async def wait(self, pending: PendingRecord, reservation: TopicReservation | None) -> None:
         """Wait until the record has entered its partition.
 
         Raises:
             MetadataTimeoutError, InvalidTopicError, InvalidPartitionError, BrokerError: if the
                 topic or partition does not exist.
-            BufferExhaustedError: if other calls reserved the topic until ``max_block_ms`` was over.
+            BufferExhaustedError: if other calls reserved the topic for ``max_block_ms``.
         """
         name = pending.record.topic
         asked = reservation is not None and reservation.asked
@@ -217,7 +212,7 @@ class TopicGate:
             # It is no longer in line if it got its place in this turn.
             if call in topic.line:
                 raise BufferExhaustedError(
-                    f"max_block_ms={self._max_block_ms} is over: topic {topic.name!r} is still "
+                    f"max_block_ms={self._max_block_ms} has passed: topic {topic.name!r} is still "
                     "reserved by calls of send_many or send_arrow, or by a serializer that waits"
                 ) from None
         if call.error is not None:
@@ -343,7 +338,7 @@ class TopicReservation(PendingCall):
 
     Attributes:
         topic: set while the topic is reserved.
-        asked: whether metadata were refreshed for a record of it with an unknown partition.
+        asked: whether metadata was refreshed for a record of it with an unknown partition.
     """
 
     __slots__ = ("_gate", "asked", "before", "name", "topic")
@@ -358,14 +353,14 @@ class TopicReservation(PendingCall):
     ) -> None:
         super().__init__(deadline, transaction)
         self._gate = gate
-        self.name = name
-        self.before = before
-        self.asked = False
+        self.name: str = name
+        self.before: Callable[[], Awaitable[object]] | None = before
+        self.asked: bool = False
         self.topic: Topic | None = None
 
     @property
     def is_admitted(self) -> bool:
-        """Whether the topic is reserved."""
+        """True if the topic is reserved."""
         return self.topic is not None
 
     async def __aenter__(self) -> Self:
@@ -388,9 +383,6 @@ def checked_topic(topic: object) -> str:
     Raises:
         InvalidTopicError: if it is not a valid name.
     """
-    if not isinstance(topic, str) or not _LEGAL_TOPIC.fullmatch(topic) or topic in (".", ".."):
-        raise InvalidTopicError(
-            f"topic={shown(topic)}: must be 1 to 249 of the characters a-z A-Z 0-9 . _ -, and not "
-            "'.' or '..'"
-        )
-    return topic
+    if (fault := topic_fault(topic)) is not None:
+        raise InvalidTopicError(f"topic={shown_topic(topic)}: {fault}")
+    return cast("str", topic)

@@ -1,4 +1,6 @@
-"""What the tests of send_arrow share: rows with a number each, and where they are encoded."""
+"""Shared by the tests of send_arrow: numbered rows, which are encoded on the event loop or in a
+thread.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ def number_of(record: Record) -> int:
     return int((record.value or b"")[:6])
 
 
-def assert_nothing_held(producer: Producer) -> None:
+def assert_nothing_kept(producer: Producer) -> None:
     assert not producer._accumulator.incomplete
     assert producer._pool.available == producer.config.buffer_memory
     assert producer._pool.waiting == 0

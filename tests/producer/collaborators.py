@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import NamedTuple
 
 from aioprod.cluster.runtime import ClientKind, ClientRuntime
 from aioprod.config.producer import ProducerConfig
@@ -17,7 +18,6 @@ from aioprod.producer.partition_choice import PartitionChoice
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions.gate import NoTransactions
 from aioprod.producer.wakeup import SenderWakeup
-from aioprod.types import TopicPartition
 
 
 class NoEvents:
@@ -51,8 +51,8 @@ def make_accumulator(config: ProducerConfig, seed: int = 0) -> RecordAccumulator
     return RecordAccumulator(
         config,
         make_pool(config.buffer_memory, config.batch_size),
-        ProducerState(),
-        Compressor(lambda: None),
+        ProducerState("p"),
+        Compressor((), lambda: None),
         NoEvents(),
         random.Random(seed),
         lambda at: None,
@@ -64,7 +64,7 @@ def make_appender(accumulator: RecordAccumulator) -> Appender:
     runtime = ClientRuntime(config, rng, ClientKind("producer", ProducerClosedError))
     runtime.started = True
     transactions = NoTransactions(
-        config, ProducerState(), runtime.brokers, accumulator, rng, lambda: None
+        config, ProducerState("p"), runtime.brokers, accumulator, rng, lambda: None
     )
     admission = Admission(runtime, accumulator, transactions)
     choice = PartitionChoice(config, accumulator.switch_sticky)
@@ -75,9 +75,21 @@ def make_appender(accumulator: RecordAccumulator) -> Appender:
 
 def drain(accumulator: RecordAccumulator, node_id: int, now: float) -> list[ProducerBatch]:
     """Take one request's batches; every partition may send."""
-    accumulator.ready(now)
-    return accumulator.drain(node_id, now, may_send_all)
+    accumulator.advance(now)
+    return accumulator.drain(node_id, now, None)
 
 
-def may_send_all(tp: TopicPartition) -> bool:
-    return True
+class Ready(NamedTuple):
+    """The state that the sender finds: nodes with a batch to send, when that may change, and
+    whether a batch waits for a leader.
+    """
+
+    nodes: list[int]
+    look_again_at: float
+    leaderless: bool
+
+
+def ready(accumulator: RecordAccumulator, now: float) -> Ready:
+    look_again_at = accumulator.advance(now)
+    nodes = [node for node in accumulator.leaders() if accumulator.is_ready(node, now)]
+    return Ready([node for node in nodes if node >= 0], look_again_at, -1 in nodes)

@@ -1,5 +1,5 @@
-"""What the accumulator calls ready, what it hands out, and in which order: decisions over (state,
-now), without a broker.
+"""The accumulator decides over (state, now) which batches are ready, and returns them in order. No
+broker is needed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.protocol.record_encoder import NO_HEADERS
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.types import ProducerRecord
-from tests.producer.collaborators import drain, make_accumulator, make_appender
+from tests.producer.collaborators import drain, make_accumulator, make_appender, ready
 
 LINGER_S = 0.5
 RECORD_BOUND = 140  # of the records of 100 bytes that add() appends
@@ -97,26 +97,26 @@ def drained(accumulator: RecordAccumulator, node_id: int = 1, at: float | None =
 async def test_a_batch_with_room_waits_for_linger_and_says_until_when() -> None:
     accumulator = made([1], batch_size=400)
     batch = await add(accumulator)
-    ready = accumulator.ready(now())
-    assert (ready.nodes, ready.leaderless) == ([], False)
+    found = ready(accumulator, now())
+    assert (found.nodes, found.leaderless) == ([], False)
     # A millisecond sooner than it has to be: timers ring up to so much late.
-    assert batch.created_at + LINGER_S - 0.0011 < ready.look_again_at < batch.created_at + LINGER_S
+    assert batch.created_at + LINGER_S - 0.0011 < found.look_again_at < batch.created_at + LINGER_S
     assert drained(accumulator) == []
-    assert accumulator.ready(batch.created_at + LINGER_S).nodes == [1]
+    assert ready(accumulator, batch.created_at + LINGER_S).nodes == [1]
     assert drained(accumulator, at=batch.created_at + LINGER_S) == [0]
 
 
 async def test_nothing_to_send_is_never_ready() -> None:
     accumulator = made([1, 2])
-    assert accumulator.ready(now()).nodes == []
-    assert accumulator.ready(now()).look_again_at == NEVER
+    assert ready(accumulator, now()).nodes == []
+    assert ready(accumulator, now()).look_again_at == NEVER
 
 
 async def test_a_full_batch_does_not_linger() -> None:
     accumulator = made([1])
     for _ in range(2):
         await add(accumulator)
-    assert accumulator.ready(now()).nodes == [1]
+    assert ready(accumulator, now()).nodes == [1]
     assert drained(accumulator) == [0]
     assert drained(accumulator) == [], "the second one still has room"
 
@@ -140,19 +140,19 @@ async def test_encoded_records_alone_are_ready_at_once() -> None:
     await placed(
         accumulator, PendingBatch(RecordBatchWriter.of_encoded(b"x", 1, 0, 0, None), now() + 60)
     )
-    assert accumulator.ready(now()).nodes == [1]
+    assert ready(accumulator, now()).nodes == [1]
 
 
-async def test_nothing_lingers_while_somebody_waits_for_memory() -> None:
+async def test_nothing_lingers_while_a_call_waits_for_memory() -> None:
     accumulator = made([1], batch_size=400, buffer_memory=600)
     await add(accumulator)
-    assert accumulator.ready(now()).nodes == []
+    assert ready(accumulator, now()).nodes == []
     waiting = asyncio.ensure_future(accumulator.pool.allocate(400, 10))
     await asyncio.sleep(0)
-    assert accumulator.ready(now()).nodes == [1]
+    assert ready(accumulator, now()).nodes == [1]
     waiting.cancel()
     await asyncio.wait([waiting])
-    assert accumulator.ready(now()).nodes == []
+    assert ready(accumulator, now()).nodes == []
 
 
 async def test_nothing_lingers_during_a_flush_and_afterwards_it_does() -> None:
@@ -161,13 +161,13 @@ async def test_nothing_lingers_during_a_flush_and_afterwards_it_does() -> None:
     flushing = asyncio.ensure_future(accumulator.flush())
     await asyncio.sleep(0)
     later = await add(accumulator)
-    assert later is batch and accumulator.ready(now()).nodes == [1]
+    assert later is batch and ready(accumulator, now()).nodes == [1]
     assert drained(accumulator) == [0]
-    accumulator.stored(batch)
+    accumulator.stored(batch, now())
     batch.succeed(0, -1)
     await flushing
     await add(accumulator)
-    assert accumulator.ready(now()).nodes == []
+    assert ready(accumulator, now()).nodes == []
 
 
 async def test_a_flush_waits_for_what_is_there_and_not_for_what_comes_later() -> None:
@@ -177,7 +177,7 @@ async def test_a_flush_waits_for_what_is_there_and_not_for_what_comes_later() ->
     await asyncio.sleep(0)
     second = await add(accumulator)
     assert second is not first
-    accumulator.stored(first)
+    accumulator.stored(first, now())
     first.succeed(0, -1)
     async with asyncio.timeout(1):
         await flushing
@@ -188,16 +188,16 @@ async def test_a_partition_without_a_leader_is_named_and_no_node_is_ready() -> N
     accumulator = made([-1])
     for _ in range(2):
         await add(accumulator)
-    ready = accumulator.ready(now())
-    assert (ready.nodes, ready.leaderless) == ([], True)
+    found = ready(accumulator, now())
+    assert (found.nodes, found.leaderless) == ([], True)
     accumulator.update(cluster([7]))
-    assert (accumulator.ready(now()).nodes, accumulator.ready(now()).leaderless) == ([7], False)
+    assert (ready(accumulator, now()).nodes, ready(accumulator, now()).leaderless) == ([7], False)
 
 
 async def test_a_partition_without_a_leader_asks_for_none_before_its_batch_is_due() -> None:
     accumulator = made([-1], batch_size=400)
     await add(accumulator)
-    assert not accumulator.ready(now()).leaderless
+    assert not ready(accumulator, now()).leaderless
 
 
 async def test_a_muted_partition_is_passed_and_the_others_are_not() -> None:
@@ -205,7 +205,7 @@ async def test_a_muted_partition_is_passed_and_the_others_are_not() -> None:
     for partition in range(3):
         await add(accumulator, partition)
     queue_of(accumulator, 0).muted = queue_of(accumulator, 2).muted = True
-    assert accumulator.ready(now()).nodes == [1]
+    assert ready(accumulator, now()).nodes == [1]
     assert drained(accumulator) == [1]
     queue_of(accumulator, 0).muted = False
     assert drained(accumulator) == [0]
@@ -223,7 +223,7 @@ async def test_a_batch_that_is_dropped_unsent_leaves_its_partition_muted() -> No
     assert queue_of(accumulator, 0).muted
     assert drained(accumulator) == []
     accumulator.attempt_ended(sent)
-    accumulator.stored(sent)
+    accumulator.stored(sent, now())
     assert drain(accumulator, 1, now()) == [later]
 
 
@@ -233,10 +233,10 @@ async def test_a_retry_waits_for_its_back_off_and_not_for_linger() -> None:
     assert drain(accumulator, 1, batch.created_at + 60) == [batch]
     at = batch.created_at + 5
     accumulator.put_back(batch, at)
-    assert accumulator.ready(at - 0.001).nodes == []
-    assert accumulator.ready(at - 0.001).look_again_at == at
+    assert ready(accumulator, at - 0.001).nodes == []
+    assert ready(accumulator, at - 0.001).look_again_at == at
     assert drained(accumulator, at=at - 0.001) == []
-    assert accumulator.ready(at).nodes == [1]
+    assert ready(accumulator, at).nodes == [1]
     assert drained(accumulator, at=at) == [0]
 
 
@@ -246,7 +246,7 @@ async def test_a_new_leader_ends_the_back_off() -> None:
     drain(accumulator, 1, now())
     accumulator.put_back(batch, now() + 60)
     accumulator.update(cluster([2]))
-    assert accumulator.ready(now()).nodes == [2]
+    assert ready(accumulator, now()).nodes == [2]
 
 
 async def test_a_closed_accumulator_takes_no_late_arrivals() -> None:
@@ -268,7 +268,7 @@ async def test_memory_that_comes_in_the_moment_of_closing_is_given_back() -> Non
     batch = await add(accumulator)
     late = asyncio.ensure_future(add(accumulator))
     await asyncio.sleep(0)
-    accumulator.stored(batch)
+    accumulator.stored(batch, now())
     batch.succeed(0, -1)
     accumulator.abort(ProducerClosedError("closed"))
     with pytest.raises(ProducerClosedError):
@@ -335,12 +335,12 @@ async def test_small_requests_let_no_partition_starve(seed: int) -> None:
             if not queue.batches and rng.random() < 0.7:
                 await add(accumulator, queue.tp.partition)
         if rng.random() < 0.5:
-            accumulator.ready(now())
+            ready(accumulator, now())
         waiting = [queue.tp.partition for queue in accumulator.topics["t"].queues if queue.batches]
         taken = drain(accumulator, 1, now())
         assert len(taken) == min(1, len(waiting))
         for batch in taken:
-            accumulator.stored(batch)
+            accumulator.stored(batch, now())
             passed[batch.tp.partition] = 0
         for partition in set(waiting) - {batch.tp.partition for batch in taken}:
             passed[partition] += 1
@@ -400,8 +400,8 @@ async def test_a_topic_made_again_with_fewer_partitions_has_fewer() -> None:
     )
     accumulator.update(ClusterSnapshot(2, {}, {"t": again}))
     assert topic.count == 2 and topic.available == [0, 1] and topic.sticky.current in (0, 1)
-    ready = accumulator.ready(lost.created_at + LINGER_S)
-    assert ready.nodes == [] and ready.leaderless, (
+    found = ready(accumulator, lost.created_at + LINGER_S)
+    assert found.nodes == [] and found.leaderless, (
         "what waits for a partition that is no more has no leader, and expires"
     )
 
@@ -425,7 +425,7 @@ async def test_idle_partitions_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     accumulator = made([1] * 5_000, linger_ms=0)
     for partition in (17, 4_000):
         await add(accumulator, partition)
-    assert accumulator.ready(now()).nodes == [1]
+    assert ready(accumulator, now()).nodes == [1]
     assert drained(accumulator) == [17, 4_000]
     assert {queue.tp.partition for queue in looked_at} == {17, 4_000}
-    assert accumulator.ready(now()).nodes == [] and len(looked_at) < 20
+    assert ready(accumulator, now()).nodes == [] and len(looked_at) < 20

@@ -15,7 +15,7 @@ from aioprod.errors import BufferExhaustedError, KafkaError, RecordTooLargeError
 from tests.producer.collaborators import make_pool
 
 
-async def settle() -> None:
+async def until_idle() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
 
@@ -30,10 +30,10 @@ async def test_waiters_are_served_in_their_order() -> None:
         order.append(name)
 
     tasks = [asyncio.create_task(take("large", 60)), asyncio.create_task(take("small", 10))]
-    await settle()
+    await until_idle()
     assert pool.waiting == 2
     pool.deallocate(50)
-    await settle()
+    await until_idle()
     assert order == [], (
         "50 bytes belong to the large one in front, the small one must not overtake it"
     )
@@ -47,9 +47,9 @@ async def test_a_time_out_gives_back_what_was_collected_and_wakes_the_next() -> 
     pool = make_pool(100, 10)
     await pool.allocate(100, 1)
     first = asyncio.create_task(pool.allocate(80, 0.02))
-    await settle()
+    await until_idle()
     second = asyncio.create_task(pool.allocate(30, 5))
-    await settle()
+    await until_idle()
     pool.deallocate(30)
     with pytest.raises(BufferExhaustedError, match=r"max_block_ms.*buffer_memory=100"):
         await first
@@ -84,7 +84,7 @@ async def test_closing_fails_every_waiter() -> None:
     pool = make_pool(10, 10)
     await pool.allocate(10, 1)
     waiting = [asyncio.create_task(pool.allocate(5, 60)) for _ in range(3)]
-    await settle()
+    await until_idle()
     pool.close(KafkaError("closed"))
     for result in await asyncio.gather(*waiting, return_exceptions=True):
         assert isinstance(result, KafkaError)
@@ -144,11 +144,11 @@ async def _random_use(rng: random.Random, total: int, block: int) -> None:
         collected = sum(waiter.collected for waiter in pool._waiters)
         granted_unseen = total - pool.available - sum(lent) - collected
         assert granted_unseen >= 0
-    await settle()  # those that were created last have not asked yet
+    await until_idle()  # those that were created last have not asked yet
     while lent or pool.waiting:
         if lent:
             pool.deallocate(lent.pop())
-        await settle()
+        await until_idle()
         assert lent or not pool.waiting, "a caller waits although all memory is free"
     outcomes = await asyncio.gather(*waiting, return_exceptions=True)
     assert all(

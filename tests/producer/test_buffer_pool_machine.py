@@ -18,7 +18,7 @@ from tests.producer.collaborators import Waits, make_pool
 
 
 class ClockedLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time passes only when told."""
+    """An event loop whose time passes only when asked."""
 
     now = 1000.0
 
@@ -30,7 +30,7 @@ class ClockedLoop(asyncio.SelectorEventLoop):
         self.call_soon(self.stop)
         self.run_forever()
 
-    def settle(self) -> None:
+    def until_idle(self) -> None:
         # A timeout takes the most turns: timer, cancelled future, task, and the next waiter's
         # future and task.
         for _ in range(8):
@@ -53,9 +53,7 @@ class Caller:
 
 @dataclass
 class Model:
-    """What the pool has to do, in the simplest words: a number of free bytes, and a line of
-    callers.
-    """
+    """The specification of the pool: a number of free bytes, and a line of callers."""
 
     free: int
     line: list[Caller] = field(default_factory=list)
@@ -64,11 +62,11 @@ class Model:
 
     def arrive(self, caller: Caller) -> None:
         self.line.append(caller)
-        self.hand_out()
+        self.give()
 
     def give_back(self, size: int) -> None:
         self.free += size
-        self.hand_out()
+        self.give()
 
     def leave(self, leaving: list[Caller]) -> None:
         """All of them at once, so that nothing goes from one to the other."""
@@ -78,9 +76,9 @@ class Model:
             self.served.discard(caller.number)
             self.free += caller.collected
             caller.collected = 0
-        self.hand_out()
+        self.give()
 
-    def hand_out(self) -> None:
+    def give(self) -> None:
         while self.line and self.free:
             first = self.line[0]
             part = min(first.size - first.collected, self.free)
@@ -123,7 +121,7 @@ class PoolMachine(RuleBasedStateMachine):
             self._start(self.size_from(draw), 60.0)
 
     def _start(self, size: int, limit_s: float) -> None:
-        self._settle()  # so that the order of arriving is the order of starting
+        self._until_idle()  # so that the order of arriving is the order of starting
         caller = Caller(
             len(self.callers),
             size,
@@ -138,7 +136,7 @@ class PoolMachine(RuleBasedStateMachine):
             self.model.arrive(caller)
         self.loop.turn()
         if limit_s == 0:
-            self._settle()
+            self._until_idle()
 
     async def _call(self, size: int, limit_s: float) -> None:
         number = len(self.callers) - 1
@@ -149,7 +147,7 @@ class PoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.closed)
     @rule(size=st.integers(0, 120))
     def try_allocate(self, size: int) -> None:
-        self._settle()
+        self._until_idle()
         expected = size <= self.model.free and not self.model.line
         if size > self.pool.total:
             with pytest.raises(RecordTooLargeError):
@@ -192,38 +190,38 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.5, 1.0, 6.0, 70.0]))
     def time_passes(self, seconds: float) -> None:
-        self._settle()
+        self._until_idle()
         self.loop.now += seconds
         late = [caller for caller in self.model.line if caller.deadline <= self.loop.now]
         self.model.expired.update(caller.number for caller in late)
         self.model.leave(late)
-        self._settle()
+        self._until_idle()
 
     @rule()
     def one_turn(self) -> None:
         self.loop.turn()
 
     @rule()
-    def settle(self) -> None:
-        self._settle()
+    def until_idle(self) -> None:
+        self._until_idle()
 
     @precondition(lambda self: not self.closed and len(self.callers) > 8)
     @rule()
     def close(self) -> None:
         if any(caller.cancelled for caller in self.pending):
             # what a cancelled one gives back in its next turn would come too late for the next
-            self._settle()
+            self._until_idle()
         self.pool.close(ProducerClosedError("closed"))
         self.closed = True
         self.model.leave(list(self.model.line))
 
-    # -- what must hold ----------------------------------------------------------------------------
+    # -- what must be true -------------------------------------------------------------------------
 
-    def _settle(self) -> None:
+    def _until_idle(self) -> None:
         late = [caller for caller in self.model.line if caller.deadline <= self.loop.now]
         self.model.expired.update(caller.number for caller in late)
         self.model.leave(late)
-        self.loop.settle()
+        self.loop.until_idle()
         for caller in [caller for caller in self.pending if caller.task.done()]:
             self.pending.remove(caller)
             self._check_outcome(caller)
@@ -258,7 +256,7 @@ class PoolMachine(RuleBasedStateMachine):
             assert self.pool.available >= 0 and self.pool.reserved >= 0
 
     @invariant()
-    def nobody_waits_while_there_is_room(self) -> None:
+    def no_call_waits_while_there_is_room(self) -> None:
         if hasattr(self, "pool"):
             assert not (self.pool.waiting and self.pool.available)
 
@@ -271,24 +269,24 @@ class PoolMachine(RuleBasedStateMachine):
         if not hasattr(self, "pool"):
             return
         try:
-            self._settle()
+            self._until_idle()
             # Waiting callers are served when memory is given back; nothing else is needed.
             while self.lent:
                 self.give_back(0)
-                self._settle()
+                self._until_idle()
             assert not self.pending, "a caller waits although all memory is free"
             assert self.pool.available == self.pool.total and self.pool.waiting == 0
             assert len(self.waits) == sum(caller.waited for caller in self.callers)
         finally:
             for caller in self.pending:
                 caller.task.cancel()
-            self.loop.settle()
+            self.loop.until_idle()
             self.loop.close()
 
 
 TestPoolMachine = PoolMachine.TestCase
 TestPoolMachine.settings = settings(
-    max_examples=150,
+    max_examples=100,
     stateful_step_count=60,
     suppress_health_check=[HealthCheck.too_slow],
 )
@@ -310,11 +308,11 @@ def test_leaving_the_line_does_not_walk_along_it(monkeypatch: pytest.MonkeyPatch
     try:
         assert pool.try_allocate(10)
         tasks = [loop.create_task(pool.allocate(5, 60)) for _ in range(10_000)]
-        loop.settle()
+        loop.until_idle()
         assert pool.waiting == 10_000
         for task in reversed(tasks):
             task.cancel()
-        loop.settle()
+        loop.until_idle()
         assert pool.waiting == 0 and all(task.cancelled() for task in tasks)
     finally:
         loop.close()
@@ -334,7 +332,7 @@ def test_ten_thousand_waiters_are_served_in_their_order() -> None:
     try:
         assert pool.try_allocate(100)
         tasks = [loop.create_task(take(number)) for number in range(10_000)]
-        loop.settle()
+        loop.until_idle()
         assert pool.waiting == 10_000
         for _ in range(10):
             pool.deallocate(10)

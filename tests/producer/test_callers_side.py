@@ -1,5 +1,5 @@
-"""What the caller of send may rely on: routes of errors, interceptors, partitioners, partition
-keys, many records at once.
+"""The guarantees of ``send``: where errors are raised, interceptors, partitioners, partition keys,
+many records at once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from aioprod.testing import EmbeddedCluster, fail, hold
 
 
 class Watching(ProducerInterceptor):
-    """Writes down all that it is told."""
+    """Writes down all that is reported to it."""
 
     def __init__(self) -> None:
         self.acknowledged: list[tuple[RecordMetadata, KafkaError | None]] = []
@@ -134,7 +134,7 @@ async def test_errors_of_the_call_are_raised(broker: EmbeddedCluster) -> None:
     await producer.start()
     await producer.send_and_wait("t", b"x")
     with pytest.raises(SerializationError):
-        await producer.send("t", 5)
+        await producer.send("t", 5)  # type: ignore[arg-type]
     released = asyncio.Event()
     broker.on(ApiKey.PRODUCE, hold(released))
     kept = await producer.send("t", b"x" * 15_000)
@@ -156,7 +156,7 @@ async def test_errors_of_the_call_are_raised(broker: EmbeddedCluster) -> None:
 # -- interceptors ----------------------------------------------------------------------------------
 
 
-async def test_interceptors_see_and_change_records_and_hear_of_outcomes(
+async def test_interceptors_see_and_change_records_and_learn_of_outcomes(
     broker: EmbeddedCluster,
 ) -> None:
     watching = Watching()
@@ -198,7 +198,7 @@ async def test_interceptors_follow_the_parts_of_a_split_batch(broker: EmbeddedCl
     assert len(watching.acknowledged) == 100
 
 
-async def test_records_dropped_by_close_are_told_to_interceptors(broker: EmbeddedCluster) -> None:
+async def test_records_dropped_by_close_are_asked_to_interceptors(broker: EmbeddedCluster) -> None:
     watching = Watching()
     producer = Producer(
         broker.bootstrap_servers,
@@ -247,7 +247,7 @@ async def test_round_robin_with_tiny_batches_gives_each_partition_the_same(
     assert [len(broker.records("t", partition)) for partition in range(4)] == [100] * 4
 
 
-async def test_a_sticky_partitioner_is_asked_again_where_a_batch_is_full(
+async def test_a_sticky_partitioner_is_called_again_if_a_batch_is_full(
     broker: EmbeddedCluster,
 ) -> None:
     class Sticky:
@@ -310,7 +310,7 @@ async def test_keys_can_be_ignored(broker: EmbeddedCluster) -> None:
 async def test_send_many_gives_each_record_its_own_result(bootstrap: str) -> None:
     topic = f"many-{id(bootstrap)}-{asyncio.get_running_loop().time():.6f}"
     async with Producer(bootstrap, max_request_size=50_000) as producer:
-        records = [
+        records: list[Any] = [
             b"0",
             ProducerRecord(topic, b"1", b"key", headers=[("h", b"v")]),
             2,
@@ -376,4 +376,4 @@ async def test_the_first_record_of_many_that_finds_no_memory_fails_the_rest(
         await producer.close(timeout_ms=0)
     assert {type(error) for error in lacking.values()} == {BufferExhaustedError}
     assert list(lacking) == list(range(min(lacking), 9_000)) and min(lacking) > 0
-    assert counted == 1, "each of the others would have waited as long, in vain"
+    assert counted == 1, "each of the others would have waited as long"

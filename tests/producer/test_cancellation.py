@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from typing import Any
 
 import pytest
 
@@ -14,13 +15,13 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, cancel_at_each_point, delay, hold
 
 
-def quick(broker: EmbeddedCluster, **settings: object) -> Producer:
+def quick(broker: EmbeddedCluster, **settings: Any) -> Producer:
     return Producer(
         broker.bootstrap_servers,
         retry_backoff_ms=1,
         retry_backoff_max_ms=5,
         reconnect_backoff_ms=1,
-        **settings,  # type: ignore[arg-type]
+        **settings,
     )
 
 
@@ -28,7 +29,7 @@ def values(broker: EmbeddedCluster, topic: str) -> list[bytes]:
     return [record.value or b"" for record in broker.records(topic)]
 
 
-def assert_nothing_held(producer: Producer) -> None:
+def assert_nothing_kept(producer: Producer) -> None:
     assert not producer._accumulator.incomplete
     assert producer._pool.available == producer.config.buffer_memory
     assert producer._pool.waiting == 0
@@ -50,7 +51,7 @@ async def test_start_and_close(broker: EmbeddedCluster) -> None:
             if task.get_name().startswith("aioprod-"):
                 await asyncio.wait([task], timeout=2)
                 assert task.done(), f"point {number}: {task.get_name()} is left"
-        assert_nothing_held(producers[-1])
+        assert_nothing_kept(producers[-1])
 
     assert await cancel_at_each_point(scenario, check) >= 4
     assert values(broker, "t")[-1] == b"%d" % len(producers), "the last one was not cancelled"
@@ -94,7 +95,7 @@ async def test_send(broker: EmbeddedCluster, waiting_for: str) -> None:
 
         async def check(number: int, cancelled: bool) -> None:
             await producer.flush()
-            assert_nothing_held(producer)
+            assert_nothing_kept(producer)
             await producer.send_and_wait("t", b"later")
 
         assert await cancel_at_each_point(scenario, check) >= 1
@@ -116,7 +117,7 @@ async def test_send_many(broker: EmbeddedCluster) -> None:
 
         async def check(number: int, cancelled: bool) -> None:
             await producer.flush()
-            assert_nothing_held(producer)
+            assert_nothing_kept(producer)
 
         assert await cancel_at_each_point(scenario, check) > 5
         stored = values(broker, "t")
@@ -137,9 +138,9 @@ async def test_flush(broker: EmbeddedCluster) -> None:
         async def check(number: int, cancelled: bool) -> None:
             await producer.flush()
             assert producer._accumulator.flushes == 0, (
-                "a flush that was cancelled must not switch lingering off for ever"
+                "a flush that was cancelled must not switch lingering off forever"
             )
-            assert_nothing_held(producer)
+            assert_nothing_kept(producer)
 
         assert await cancel_at_each_point(scenario, check) >= 2
         for delivery in deliveries:
@@ -167,7 +168,7 @@ async def test_close(broker: EmbeddedCluster) -> None:
             assert delivery.done(), f"point {number}: a delivery hangs"
             if delivery.exception() is None:
                 assert delivery.result().offset < len(values(broker, "t"))
-        assert_nothing_held(producer)
+        assert_nothing_kept(producer)
         left = [
             task for task in asyncio.all_tasks() - before if task.get_name().startswith("aioprod-")
         ]
@@ -218,7 +219,7 @@ async def test_ten_thousand_cancelled_waits_leave_nothing(broker: EmbeddedCluste
         for delivery in taken:
             await delivery
         await producer.send_and_wait("t", b"next")
-        assert_nothing_held(producer)
+        assert_nothing_kept(producer)
     gc.collect()
 
 

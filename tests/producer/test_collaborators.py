@@ -65,7 +65,7 @@ def reached_through(tree: ast.Module) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_attribute_of_a_collaborator_is_assigned(path: Path) -> None:
-    """What an object needs is an argument of its constructor, never a hook that is set later."""
+    """An object gets what it needs in its constructor, never by an assignment afterwards."""
     assert list(assigned_outside(ast.parse(path.read_text()))) == []
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 
@@ -35,12 +36,12 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
     return seen
 
 
-def producer_of(broker: EmbeddedCluster, codec: str = "zstd", **settings: object) -> Producer:
+def producer_of(broker: EmbeddedCluster, codec: Any = "zstd", **settings: Any) -> Producer:
     return Producer(
         broker.bootstrap_servers,
         compression_type=codec,
         batch_size=200_000,
-        **settings,  # type: ignore[arg-type]
+        **settings,
     )
 
 
@@ -85,7 +86,7 @@ async def test_a_batch_that_cannot_be_compressed_is_sent_as_it_is(
     assert "sending it uncompressed" in caplog.text
 
 
-class Held:
+class Kept:
     """Compression that has begun, and does not end before it is released."""
 
     def __init__(self) -> None:
@@ -100,14 +101,14 @@ class Held:
 
 
 @pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> Held:
-    held = Held()
-    monkeypatch.setattr(compressor, "compress", held.compress)
-    return held
+def kept_back(monkeypatch: pytest.MonkeyPatch) -> Kept:
+    kept_back = Kept()
+    monkeypatch.setattr(compressor, "compress", kept_back.compress)
+    return kept_back
 
 
 async def test_a_batch_may_expire_while_it_is_compressed(
-    broker: EmbeddedCluster, held: Held, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedCluster, kept_back: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop, ahead_s = asyncio.get_running_loop(), 0.0
     real_time = loop.time
@@ -118,35 +119,35 @@ async def test_a_batch_may_expire_while_it_is_compressed(
         broker, request_timeout_ms=1_000, delivery_timeout_ms=delivery_timeout_ms, linger_ms=0
     ) as producer:
         deliveries = await producer.send_many("t", [BIG] * 100)
-        await until(held.begun.is_set, LIMIT_S)
-        ahead_s = 60.0  # its time is over; the next batch has as much
+        await until(kept_back.begun.is_set, LIMIT_S)
+        ahead_s = 60.0  # its time has passed; the next batch has as much
         with pytest.raises(DeliveryTimeoutError):
             await deliveries.wait()
-        held.release()
+        kept_back.release()
         await producer.send_and_wait("t", b"small")
     assert [record.value for record in broker.records("t")] == [b"small"]
 
 
-async def test_closing_does_not_wait_for_the_threads_for_ever(
-    broker: EmbeddedCluster, held: Held
+async def test_closing_does_not_wait_for_the_threads_forever(
+    broker: EmbeddedCluster, kept_back: Kept
 ) -> None:
     producer = producer_of(broker)
     await producer.start()
     deliveries = await producer.send_many("t", [BIG] * 300)
     async with asyncio.timeout(10):
         await producer.close(timeout_ms=50)
-    held.release()
+    kept_back.release()
     assert all(isinstance(error, ProducerClosedError) for error in deliveries.exceptions().values())
     assert len(deliveries.exceptions()) == 300
 
 
 async def test_flush_waits_for_what_is_being_compressed(
-    broker: EmbeddedCluster, held: Held
+    broker: EmbeddedCluster, kept_back: Kept
 ) -> None:
     async with producer_of(broker) as producer:
         await producer.send_many("t", [BIG] * 300)
         with pytest.raises(TimeoutError):
             await producer.flush(timeout_ms=50)
-        held.release()
+        kept_back.release()
         await producer.flush()
         assert len(broker.records("t")) == 300

@@ -91,7 +91,7 @@ class Pending:
 
 
 def outcome(done: Any) -> object:
-    """What is known of a future that is done: comparable."""
+    """Return the state of a future that is done, for comparisons."""
     if done.cancelled():
         return "cancelled"
     error = done.exception()
@@ -124,7 +124,7 @@ async def wait_for_the_first_error(records: Pending) -> object:
     return done == {record}, pending == {other}, outcome(record)
 
 
-async def wait_in_vain(records: Pending) -> object:
+async def wait_without_success(records: Pending) -> object:
     record = records.new()
     done, pending = await asyncio.wait([record], timeout=0.001)
     left = record.remove_done_callback(print), record.done(), record.cancelled()
@@ -159,7 +159,7 @@ async def wait_for(records: Pending) -> object:
     return await asyncio.wait_for(records.new(), LONG)
 
 
-async def wait_for_in_vain(records: Pending) -> object:
+async def wait_for_without_success(records: Pending) -> object:
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(records.new(), 0.001)
     return "TimeoutError"
@@ -198,7 +198,7 @@ async def timeout(records: Pending) -> object:
         return await records.new()
 
 
-async def timeout_in_vain(records: Pending) -> object:
+async def timeout_without_success(records: Pending) -> object:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.001):
             await records.new()
@@ -353,19 +353,19 @@ TOOLS: list[Tool] = [
     wait,
     wait_for_the_first,
     wait_for_the_first_error,
-    wait_in_vain,
+    wait_without_success,
     gather,
     gather_errors,
     gather_raises,
     shield,
     wait_for,
-    wait_for_in_vain,
+    wait_for_without_success,
     wait_for_done,
     as_completed,
     async_as_completed,
     ensure_future,
     timeout,
-    timeout_in_vain,
+    timeout_without_success,
     task_group,
     create_task,
     queue,

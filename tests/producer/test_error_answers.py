@@ -1,7 +1,6 @@
-"""Every API that a producer without transactions uses answers with every code, and with garbage: it
-lives on or says fatal, and nothing hangs.
-
-What transactions use is in ``transactions/test_transaction_faults.py``.
+"""Every API that a producer without transactions uses responds with every code, and with garbage:
+the producer continues or fails permanently, and nothing hangs. The APIs of transactions are in
+``transactions/test_transaction_faults.py``.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ FAST: dict[str, Any] = {
 
 
 async def outcome(sending: Any) -> object:
-    """What a send, or a delivery, comes to."""
+    """Return the outcome of a send or a delivery."""
     try:
         return await sending
     except KafkaError as error:
@@ -89,7 +88,7 @@ async def test_metadata_of_a_new_topic(broker: EmbeddedCluster) -> None:
 
 
 async def test_metadata_of_a_topic_that_is_known(broker: EmbeddedCluster) -> None:
-    """A topic that has been written to goes on being so, whatever one refresh says of it."""
+    """A topic in use stays usable, whatever error a single refresh returns for it."""
     async with producer_of(broker) as producer:
         await producer.send_and_wait("t", b"first")
         for code in CODES:

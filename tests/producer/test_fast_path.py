@@ -75,7 +75,7 @@ async def test_kinds_of_records_may_follow_one_another(
 
 @pytest.mark.parametrize("key", [bytearray(b"key"), memoryview(b"key")])
 @pytest.mark.parametrize("headers", [(), [("name", b"value")]])
-async def test_what_is_like_bytes_is_taken_beside_an_open_batch(
+async def test_a_key_that_is_like_bytes_is_accepted_with_an_open_batch(
     broker: EmbeddedCluster, key: Any, headers: Any
 ) -> None:
     async with Producer(broker.bootstrap_servers, linger_ms=50) as producer:
@@ -86,7 +86,7 @@ async def test_what_is_like_bytes_is_taken_beside_an_open_batch(
 
 @pytest.mark.parametrize("key", ["key", 5])
 @pytest.mark.parametrize("headers", [(), [("name", b"value")]])
-async def test_what_is_no_key_is_refused_beside_an_open_batch(
+async def test_an_invalid_key_is_refused_with_an_open_batch(
     broker: EmbeddedCluster, key: Any, headers: Any
 ) -> None:
     async with Producer(broker.bootstrap_servers, linger_ms=50) as producer:
@@ -99,9 +99,9 @@ async def test_what_is_no_key_is_refused_beside_an_open_batch(
 
 @pytest.mark.parametrize(
     "headers",
-    [[("name", "text")], [("name",)], [(5, b"")], {"ab": b"c"}, "ab", b"ab", 7, [("\ud800", b"")]],
+    [[("name", "text")], [("name",)], [(5, b"")], {"ab": "c"}, "ab", b"ab", 7, [("\ud800", b"")]],
 )
-async def test_what_is_no_header_is_refused_beside_an_open_batch(
+async def test_an_invalid_header_is_refused_with_an_open_batch(
     broker: EmbeddedCluster, headers: Any
 ) -> None:
     async with Producer(broker.bootstrap_servers, linger_ms=50) as producer:
@@ -123,7 +123,7 @@ async def test_a_large_batch_of_small_records_takes_about_the_memory_that_it_cou
     broker: EmbeddedCluster,
 ) -> None:
     """Without the accelerator, what is not encoded yet takes several times the memory that it
-    counts, and encoding all at once would hold up the loop.
+    counts, and encoding all at once would delay the loop.
     """
     count, most, counted = 30_000, 0, 0
     async with Producer(

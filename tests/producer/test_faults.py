@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
@@ -46,11 +47,11 @@ FAST = {
 }
 
 
-def quick(broker: EmbeddedCluster, **settings: object) -> Producer:
+def quick(broker: EmbeddedCluster, **settings: Any) -> Producer:
     """A producer that does not pause long between its tries, with batches of about ten records."""
     return Producer(
         broker.bootstrap_servers,
-        **{"batch_size": 200, "linger_ms": 0, **FAST, **settings},  # type: ignore[arg-type]
+        **{"batch_size": 200, "linger_ms": 0, **FAST, **settings},
     )
 
 
@@ -212,7 +213,7 @@ async def test_a_broker_that_dies_and_comes_back(broker: EmbeddedCluster) -> Non
 
 
 @pytest.mark.virtual_time
-async def test_a_dead_broker_holds_nobody_longer_than_promised(broker: EmbeddedCluster) -> None:
+async def test_a_dead_broker_delays_no_caller_beyond_the_limit(broker: EmbeddedCluster) -> None:
     producer = quick(broker, delivery_timeout_ms=500, request_timeout_ms=300, max_block_ms=300)
     await producer.start()
     await producer.send_and_wait("t", b"first")
@@ -266,7 +267,7 @@ async def test_cancelling_who_waits_leaves_the_record_alone(broker: EmbeddedClus
         assert (await delivery).offset == 1
 
 
-async def test_callbacks_run_once_and_their_faults_stop_nobody(
+async def test_callbacks_run_once_and_their_faults_stop_no_other(
     broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen: list[int] = []
@@ -282,7 +283,7 @@ async def test_callbacks_run_once_and_their_faults_stop_nobody(
     assert "ZeroDivisionError" in caplog.text
 
 
-async def test_a_failure_that_nobody_looks_at_is_logged(
+async def test_a_failure_that_is_never_retrieved_is_logged(
     broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with quick(broker) as producer:
@@ -405,15 +406,15 @@ async def test_a_reply_that_leaves_out_a_partition_counts_for_the_others(
         assert rule.used == 1
 
 
-async def test_a_topic_that_is_no_string_is_named(broker: EmbeddedCluster) -> None:
+async def test_a_topic_that_is_not_a_string_is_named(broker: EmbeddedCluster) -> None:
     async with quick(broker) as producer:
         await producer.send_and_wait("t", b"x")
-        with pytest.raises(InvalidTopicError, match=r"topic=\['t'\]"):
+        with pytest.raises(InvalidTopicError, match="topic=<list>"):
             await producer.send_and_wait(["t"], b"x")  # type: ignore[arg-type]
 
 
 @pytest.mark.virtual_time
-async def test_metadata_without_brokers_is_no_success(broker: EmbeddedCluster) -> None:
+async def test_metadata_without_brokers_is_a_failure(broker: EmbeddedCluster) -> None:
     async with quick(broker, max_block_ms=200) as producer:
         await producer.send_and_wait("t", b"x")
         broker.on(ApiKey.METADATA, change_answer(lambda answer: answer.brokers.clear()), times=None)

@@ -86,10 +86,10 @@ async def test_a_batch_grows_to_largest_batch_size_while_all_requests_are_in_fli
         broker.bootstrap_servers, largest_batch_size=100 * KIB, linger_ms=60_000, observers=[seen]
     ) as producer:
         await producer.partitions_for("t")
-        held = broker.on(ApiKey.PRODUCE, hold(), times=1)
+        kept_back = broker.on(ApiKey.PRODUCE, hold(), times=1)
         deliveries = [await producer.send("t", b"x" * 1_000) for _ in range(500)]
-        await held.wait()
-        held.release()
+        await kept_back.wait()
+        kept_back.release()
         # It is due like any full batch: the linger time does not delay it.
         async with asyncio.timeout(1):
             await deliveries[450]

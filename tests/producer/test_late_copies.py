@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
 
 
 async def lose_a_connection_with_three_requests() -> Outcome:
-    """The first is stored and not answered, two wait behind it. When the third has been sent again,
+    """The first is stored and not answered, two wait after it. When the third has been sent again,
     and refused, the old connection is read on.
     """
     released = asyncio.Event()
@@ -58,7 +58,7 @@ async def lose_a_connection_with_three_requests() -> Outcome:
             else:
                 errors.append(None)
         assert rule.used == 1
-        # What comes afterwards is not held up.
+        # What comes afterwards is not delayed.
         await producer.send_and_wait("t", b"afterwards", partition=0)
         return Outcome(errors, [record.value for record in cluster.records("t")])
 

@@ -1,5 +1,5 @@
-"""Leaders move, nodes die, freeze and come back elsewhere, connections idle away: what a producer
-lives through, and at what price.
+"""Leaders move, nodes die, freeze and return at other addresses, and idle connections are closed: a
+producer survives this, at a limited cost.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class TestNewLeaderInTheAnswer:
                 await delivery
             assert metadata_requests(three) == asked
         assert stored(three, partition=0) == [b"first", *[b"%d" % number for number in range(20)]]
-        # The five that were under way were refused; each went once more, and the rest only to the
+        # The five that were in flight were refused; each went once more, and the rest only to the
         # new leader.
         assert [event.node_id for event in watcher.sent] == [1] * 6 + [3] * 20
 
@@ -156,7 +156,7 @@ class TestNewLeaderInTheAnswer:
             assert metadata_requests(three) == asked
         assert produced_at(three) == [1, 1, 2, 2, 3, 3, 1, 1, 3]
 
-    async def test_a_node_that_was_never_heard_of_is_reached_by_the_address_in_the_answer(
+    async def test_a_node_that_was_never_seen_is_reached_by_the_address_in_the_answer(
         self, three: EmbeddedCluster
     ) -> None:
         await three.stop_node(3)
@@ -183,11 +183,11 @@ class TestNewLeaderInTheAnswer:
         assert produced_at(three) == [1, 1, 2]
 
     @pytest.mark.parametrize(
-        "told",
+        "reported",
         ["nothing", "no leader", "an older epoch", "the epoch it knows", "a node without address"],
     )
     async def test_an_answer_that_does_not_help_leads_to_metadata(
-        self, three: EmbeddedCluster, told: str
+        self, three: EmbeddedCluster, reported: str
     ) -> None:
         def change(answer: ProduceResponse) -> None:
             part = answer.responses[0].partition_responses[0]
@@ -198,7 +198,7 @@ class TestNewLeaderInTheAnswer:
                 "the epoch it knows": LeaderIdAndEpoch(3, 2),
                 "a node without address": LeaderIdAndEpoch(7, 9),
             }
-            part.current_leader, answer.node_endpoints = hints[told], []
+            part.current_leader, answer.node_endpoints = hints[reported], []
 
         for node_id in (2, 1):
             three.move_leader("t", 0, node_id)  # so that the known epoch is 2
@@ -292,7 +292,7 @@ class TestDeadNodes:
             single.unfreeze_node(1)
             await waiting
 
-    async def test_keyless_records_go_where_there_is_a_leader(
+    async def test_keyless_records_go_to_partitions_with_a_leader(
         self, single: EmbeddedCluster
     ) -> None:
         async with producer_of(single.bootstrap_servers, **FAST) as producer:
@@ -324,7 +324,7 @@ class TestDeadNodes:
                     await producer.send_and_wait("t", b"after")
         assert stored(broker, partition=0) == [b"before", b"after"]
 
-    async def test_a_stopped_leader_costs_no_more_than_its_heir_s_name(
+    async def test_a_stopped_leader_costs_no_more_than_the_name_of_the_next(
         self, three: EmbeddedCluster
     ) -> None:
         async with producer_of(three.bootstrap_servers, **FAST) as producer:
@@ -415,7 +415,7 @@ class TestBootstrapAgain:
         assert stored(two, partition=0) == [b"before", b"after"]
 
     async def test_the_addresses_of_two_brokers_are_mixed_up(self, two: EmbeddedCluster) -> None:
-        """As after a restart in which the brokers got each other's addresses."""
+        """A restart may do this, if the brokers get each other's addresses."""
 
         def mix_up(answer: MetadataResponse) -> None:
             one, other = answer.brokers
@@ -431,7 +431,7 @@ class TestBootstrapAgain:
         # A broker that does not lead the partition has got no records.
         assert produced_at(two) == [2]
 
-    async def test_all_nodes_come_back_and_only_the_bootstrap_server_where_it_was(
+    async def test_all_nodes_come_back_and_only_the_bootstrap_server_at_its_address(
         self, three: EmbeddedCluster
     ) -> None:
         async with producer_of(three.address(1), **FAST) as producer:

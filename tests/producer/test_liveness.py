@@ -114,7 +114,9 @@ class TestFrozenLeader:
         assert stored(three, partition=0) == [b"0", b"1"]
 
     async def test_one_that_stays_leader_is_waited_for(self, three: EmbeddedCluster) -> None:
-        """It may only be slow: its requests are left alone, and the others are asked who leads."""
+        """The leader may only be slow: its requests continue to wait, and the other nodes are asked
+        for the leader.
+        """
         async with producer_of(three.bootstrap_servers) as producer:
             await producer.send_and_wait("t", b"0", partition=0)
             asked = requests(three, ApiKey.METADATA)
@@ -147,7 +149,7 @@ class TestFrozenLeader:
             await producer.send_and_wait("new", b"value", partition=1)
             await producer.send_and_wait("t", b"value", partition=0)
 
-    async def test_a_silent_bootstrap_server_does_not_hold_up_the_start(
+    async def test_a_silent_bootstrap_server_does_not_delay_the_start(
         self, three: EmbeddedCluster
     ) -> None:
         three.freeze_node(1)
@@ -206,7 +208,7 @@ class TestFrozenCoordinator:
 
 
 class TestTotalOutage:
-    async def test_records_of_before_arrive_when_it_is_over(self, three: EmbeddedCluster) -> None:
+    async def test_earlier_records_arrive_at_its_end(self, three: EmbeddedCluster) -> None:
         settings = {
             "reconnect_backoff_ms": 5,
             "reconnect_backoff_max_ms": 20,
@@ -292,7 +294,7 @@ async def end_all(broker: EmbeddedCluster, dark: bool) -> None:
         broker.freeze_node(node_id)
 
 
-async def test_whoever_waits_for_a_node_that_left_the_cluster_hears_of_it(
+async def test_a_call_that_waits_for_a_node_that_left_the_cluster_ends(
     three: EmbeddedCluster,
 ) -> None:
     """Readers of partitions have no task that refreshes metadata."""

@@ -25,6 +25,7 @@ from aioprod import (
 from aioprod.config.addresses import split_address
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, hold
+from tests.plain_server import serving
 from tests.waiting import until
 
 TASKS = 10_000
@@ -77,7 +78,7 @@ async def test_ten_thousand_tasks_share_a_mebibyte(broker: EmbeddedCluster) -> N
     )
 
 
-async def test_tasks_that_give_up_while_they_wait_for_memory_hold_up_nobody(
+async def test_tasks_that_give_up_while_they_wait_for_memory_delay_no_other(
     broker: EmbeddedCluster,
 ) -> None:
     """Every third of them is cancelled at the moment when the buffer is full and the broker does
@@ -115,7 +116,7 @@ async def test_tasks_that_give_up_while_they_wait_for_memory_hold_up_nobody(
 
 
 @asynccontextmanager
-async def nobody_listens(broker: EmbeddedCluster) -> AsyncIterator[None]:
+async def no_server_listens(broker: EmbeddedCluster) -> AsyncIterator[None]:
     """The broker goes; connecting to its port is refused."""
     await broker.stop()
     yield
@@ -130,16 +131,11 @@ async def silence(broker: EmbeddedCluster) -> AsyncIterator[None]:
     await broker.stop()
 
     async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while await reader.read(65_536):
-                pass
-        writer.close()
+        while await reader.read(65_536):
+            pass
 
-    server = await asyncio.start_server(swallow, host, port)
-    try:
+    async with serving(swallow, host, port):
         yield
-    finally:
-        server.close()
 
 
 @asynccontextmanager
@@ -153,7 +149,7 @@ Gone = Callable[[EmbeddedCluster], contextlib.AbstractAsyncContextManager[None]]
 
 
 @pytest.fixture(
-    params=[nobody_listens, silence, no_answer_to_produce], ids=lambda way: way.__name__
+    params=[no_server_listens, silence, no_answer_to_produce], ids=lambda way: way.__name__
 )
 def gone(request: pytest.FixtureRequest) -> Gone:
     way: Gone = request.param
@@ -197,7 +193,7 @@ async def test_every_delivery_fails_at_its_time_out(broker: EmbeddedCluster, gon
 
 
 @pytest.mark.virtual_time
-async def test_ten_thousand_tasks_all_hear_of_it(broker: EmbeddedCluster, gone: Gone) -> None:
+async def test_ten_thousand_tasks_all_learn_of_it(broker: EmbeddedCluster, gone: Gone) -> None:
     """Those in front time out with their batches, those that wait for memory get it then and time
     out as well, or run into max.block.ms.
     """
@@ -294,7 +290,7 @@ async def test_close_without_a_time_waits_for_the_delivery_time_out(
 
 
 @pytest.mark.virtual_time
-async def test_a_topic_that_nobody_knew_before_fails_at_max_block(broker: EmbeddedCluster) -> None:
+async def test_a_new_topic_fails_at_max_block(broker: EmbeddedCluster) -> None:
     async with (
         asyncio.timeout(LIMIT_SECONDS),
         Producer(broker.bootstrap_servers, **{**SHORT, "max_block_ms": 300}) as producer,

@@ -69,6 +69,10 @@ def test_both_return_the_same_metadata(
         delivery._batch, delivery._index = outcome, index
         found.append(awaited(delivery))
         assert list(delivery.__await__()) == []  # as "yield from" uses it
+    stored = delivery._stored()  # in C
+    assert (stored, type(stored)) == (found[0], RecordMetadata)
+    outcome.base_offset = -1
+    assert delivery._stored() is None
     assert found[0] == found[1] and type(found[0]) is type(found[1]) is RecordMetadata
     assert found[0].offset == base_offset + index and found[0].serialized_value_size == sizes[index]
 
@@ -116,8 +120,8 @@ def test_sequences_may_change_their_batch_while_they_are_read(name: str) -> None
 
     class Sequence(list[int]):
         def __len__(self) -> int:
-            if held:
-                fields = held.pop()
+            if kept_back:
+                fields = kept_back.pop()
                 for each in ("starts", "timestamps", "key_sizes", "value_sizes", "topic"):
                     delattr(fields, each)
                 delivery._batch = fields_type()
@@ -132,15 +136,15 @@ def test_sequences_may_change_their_batch_while_they_are_read(name: str) -> None
     fields.topic, fields.partition, fields.base_offset = "orders", 3, 7
     fields.starts = fields.timestamps = fields.key_sizes = fields.value_sizes = [0, 1, 2]
     setattr(fields, name, Sequence([0, 1, 2]))
-    delivery._batch, delivery._index, held = fields, 1, [fields]
+    delivery._batch, delivery._index, kept_back = fields, 1, [fields]
     del fields
-    assert awaited(delivery) == ("orders", 3, 8, 1, 1, 1) and not held
+    assert awaited(delivery) == ("orders", 3, 8, 1, 1, 1) and not kept_back
 
 
 @needs_native
 @pytest.mark.parametrize("name", ["base_offset", "open_until", "_index"])
 @pytest.mark.parametrize("given", ["1", None, 1.5, 1 << 64, -(1 << 64)])
-def test_what_is_no_number_is_refused(name: str, given: Any) -> None:
+def test_other_types_than_numbers_are_refused(name: str, given: Any) -> None:
     fields_type, delivery_type = variants()[1]
     owner = delivery_type() if name == "_index" else fields_type()
     with pytest.raises((TypeError, OverflowError)):
@@ -156,7 +160,7 @@ def test_the_garbage_collector_does_not_know_it() -> None:
 
 
 async def fail_some(producer: Producer, kept: list[Any]) -> list[weakref.ref[ProducerBatch]]:
-    """Let the tracebacks of errors lead to frames that hold the deliveries."""
+    """Let the tracebacks of errors lead to frames that keep the deliveries."""
     deliveries = [await producer.send("orders", b"x" * 100) for _ in range(50)]
     batches = [weakref.ref(delivery.position[0]) for delivery in deliveries]
     for delivery in deliveries:
@@ -178,7 +182,7 @@ async def test_failed_deliveries_leave_nothing_behind() -> None:
         assert len(set(map(id, kept))) == 100, "each caller has its own error"
         assert len({repr(error) for error in kept}) == 1
         kept.clear()
-        await asyncio.sleep(0)  # the connection lets go of the last reply
+        await asyncio.sleep(0)  # the connection releases the last reply
         gc.collect()
         assert not [batch for batch in batches if batch() is not None]
 
@@ -287,7 +291,7 @@ def test_a_copy_of_an_error_is_equal() -> None:
     assert copy_of(RecordTooLargeError("too large")).args == ("too large",)
 
 
-def test_a_delivery_shows_where_it_is_imported_from() -> None:
+def test_a_delivery_shows_the_package_to_import_it_from() -> None:
     assert Delivery.__module__ == "aioprod.producer" and Delivery.__doc__
 
 

@@ -317,7 +317,7 @@ def name_that_runs(code: Callable[[], object]) -> Name:
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("deed", DEEDS)
 def test_users_code_may_do_anything_meanwhile(deed: str, place: str, raising: bool) -> None:
-    """Whatever it does, a record is in its batch and has a delivery, or neither."""
+    """In each case a record is in its batch and has a delivery, or neither."""
     world = with_open_batch()
     writers = [world.batches[0].writer]
     has_run = False
@@ -356,7 +356,7 @@ def test_users_code_may_do_anything_meanwhile(deed: str, place: str, raising: bo
 
 
 def test_a_batch_that_ends_meanwhile_is_freed_behind_it() -> None:
-    """The path holds the last reference to batch and writer while the loop is checked."""
+    """The path keeps the last reference to batch and writer while the loop is checked."""
     world, freed = World(), []
 
     class Batch(accelerator().BatchFields):  # type: ignore[misc]
@@ -465,7 +465,7 @@ def test_an_append_leaks_no_references() -> None:
     ]
     objects += [world.topics, topic_of(world), queue_of(world), "t", None, b"\0"]
     objects += [world.batches[0], world.batches[0].writer]
-    # From 3.12 on the interpreter does not count the references to some; libraries built for the
+    # Since 3.12, the interpreter does not count the references to some; libraries built for the
     # stable ABI of 3.11 do (PEP 683 allows for that).
     objects = [item for item in objects if sys.getrefcount(item) < _IMMORTAL]
     assert len(objects) > 8

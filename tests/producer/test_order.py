@@ -85,8 +85,8 @@ async def test_tasks_with_one_key(
 
 
 async def test_tasks_that_go_on_sending(broker: EmbeddedCluster, settings: dict[str, Any]) -> None:
-    """A task calls again as soon as its call has returned, which is behind those of others that
-    still wait.
+    """A task calls again as soon as its call has returned. The new call is queued behind those of
+    other tasks.
     """
     async with Producer(broker.bootstrap_servers, **settings) as producer:
         calls = 0
@@ -104,9 +104,7 @@ async def test_tasks_that_go_on_sending(broker: EmbeddedCluster, settings: dict[
     assert is_gapless(numbers(broker, "t"), 400)
 
 
-async def test_lists_beside_single_records(
-    broker: EmbeddedCluster, settings: dict[str, Any]
-) -> None:
+async def test_lists_and_single_records(broker: EmbeddedCluster, settings: dict[str, Any]) -> None:
     """Up to 4,096 records of a list are one call."""
     async with Producer(broker.bootstrap_servers, **settings) as producer:
         calls = 0
@@ -158,7 +156,7 @@ async def test_lists_of_values_of_one_partition(
     assert is_gapless(numbers(broker, "t"), 400)
 
 
-async def test_cancelled_neighbours_leave_no_gap_and_hold_up_no_call(
+async def test_cancelled_neighbors_leave_no_gap_and_delay_no_call(
     broker: EmbeddedCluster, settings: dict[str, Any]
 ) -> None:
     async with Producer(broker.bootstrap_servers, **settings) as producer:
@@ -215,7 +213,7 @@ async def test_a_small_record_does_not_pass_a_large_one_that_waits(broker: Embed
         Producer(broker.bootstrap_servers, buffer_memory=33_000, linger_ms=50) as producer,
     ):
         await producer.partitions_for("t")
-        held = broker.on(ApiKey.PRODUCE, hold(), times=1)
+        kept_back = broker.on(ApiKey.PRODUCE, hold(), times=1)
         for number in range(2):
             await producer.send("t", value(number, 15_000), KEY)
         large = asyncio.create_task(producer.send("t", value(2, 15_000), KEY))
@@ -223,7 +221,7 @@ async def test_a_small_record_does_not_pass_a_large_one_that_waits(broker: Embed
         small = asyncio.create_task(producer.send("t", value(3), KEY))
         await asyncio.sleep(0)
         assert producer.metrics()["waiting-threads"] == 2
-        held.release()
+        kept_back.release()
         await asyncio.gather(large, small)
     assert is_gapless(numbers(broker, "t"), 4)
 
@@ -233,13 +231,13 @@ async def test_a_small_record_does_not_pass_a_large_one_that_waits(broker: Embed
 
 @pytest.mark.virtual_time
 async def test_one_that_gives_up_is_refused_alone(broker: EmbeddedCluster) -> None:
-    """Each has its own deadline; those behind go on in their order."""
+    """Each call has its own deadline; the calls after it continue in order."""
     settings: dict[str, Any] = {"buffer_memory": 16_500, "linger_ms": 0, "max_block_ms": 200}
     async with asyncio.timeout(LIMIT_S), Producer(broker.bootstrap_servers, **settings) as producer:
         await producer.send_and_wait("t", value(0), KEY)
-        held = broker.on(ApiKey.PRODUCE, hold(), times=1)
+        kept_back = broker.on(ApiKey.PRODUCE, hold(), times=1)
         await producer.send("t", value(1, 15_000), KEY)
-        await held.wait()  # eager tasks would find the batch open
+        await kept_back.wait()  # eager tasks would find the batch open
         early = [asyncio.create_task(producer.send("t", b"never", KEY)) for _ in range(3)]
         await asyncio.sleep(0.15)
         late = [
@@ -249,14 +247,14 @@ async def test_one_that_gives_up_is_refused_alone(broker: EmbeddedCluster) -> No
             with pytest.raises(BufferExhaustedError, match="buffer_memory=16500"):
                 await task
         assert not any(task.done() for task in late)
-        held.release()
+        kept_back.release()
         await asyncio.gather(*late)
         assert producer.metrics()["buffer-exhausted-total"] == 3
     assert is_gapless(numbers(broker, "t"), 12)
 
 
 @pytest.mark.virtual_time
-async def test_a_place_counts_that_comes_in_the_turn_in_which_time_is_over(
+async def test_a_place_counts_that_comes_in_the_turn_in_which_the_time_ends(
     broker: EmbeddedCluster,
 ) -> None:
     """The record is in a batch, so the call must not say that it was not taken."""
@@ -316,8 +314,8 @@ async def test_partitions_take_turns_at_memory(broker: EmbeddedCluster) -> None:
 
 
 async def test_after_a_wait_the_fast_path_is_open_again(broker: EmbeddedCluster) -> None:
-    """Those that waited get their places in one go. One by one, each would call again before the
-    last one, and all would wait for ever after.
+    """All waiting calls get their places at once. One by one, each task would call again before the
+    last one got its place, and all would wait forever.
     """
     broker.create_topic("t", 1)
     async with (
@@ -331,12 +329,12 @@ async def test_after_a_wait_the_fast_path_is_open_again(broker: EmbeddedCluster)
             for _ in range(40):
                 taken.append(await producer.send("t", b"x"))
 
-        held = broker.on(ApiKey.PRODUCE, hold(), times=1)
+        kept_back = broker.on(ApiKey.PRODUCE, hold(), times=1)
         filling = [asyncio.create_task(producer.send("t", b"x" * 15_000)) for _ in range(3)]
         tasks = [asyncio.create_task(one()) for _ in range(100)]
-        await held.wait()
+        await kept_back.wait()
         assert producer.metrics()["waiting-threads"] == 101
-        held.release()
+        kept_back.release()
         await asyncio.gather(*filling)
         turns = 0
         while not all(task.done() for task in tasks):

@@ -127,7 +127,7 @@ async def test_one_cancelled_as_metadata_come_has_left_every_line(
     assert values(broker, "t") == [b"1", b"2", b"3"]
 
 
-async def test_a_place_given_as_the_time_is_over_counts(broker: EmbeddedCluster) -> None:
+async def test_a_place_given_as_the_time_ends_counts(broker: EmbeddedCluster) -> None:
     """A call whose record was taken must not say that it was not."""
     async with asyncio.timeout(LIMIT_S), Producer(broker.bootstrap_servers) as producer:
         await producer.partitions_for("t")
@@ -190,15 +190,15 @@ async def test_calls_that_wait_do_not_go_into_the_next_transaction(broker: Embed
         asyncio.timeout(LIMIT_S),
         Producer(broker.bootstrap_servers, transactional_id="t-1", **settings) as producer,
     ):
-        held = broker.on(ApiKey.PRODUCE, hold(), times=1)
+        kept_back = broker.on(ApiKey.PRODUCE, hold(), times=1)
         await producer.begin_transaction()
         await producer.send("t", b"x" * 800)
         calls: list[Coroutine[Any, Any, Any]] = [producer.send("t", b"x" * 300) for _ in range(100)]
         calls += [producer.send_many("t", [b"x" * 300] * 10), producer.send("t", b"x")]
         calls += [producer.send_arrow("t", pa.table({"value": [b"x"]}))]
         tasks = [asyncio.create_task(call) for call in calls]
-        await held.wait()
-        held.release()
+        await kept_back.wait()
+        kept_back.release()
         await producer.abort_transaction()
         async with producer.transaction():
             await producer.send_and_wait("t", b"of the second")
@@ -217,13 +217,13 @@ async def test_those_in_line_fill_large_batches(broker: EmbeddedCluster) -> None
     async with asyncio.timeout(LIMIT_S), Producer(broker.bootstrap_servers, **settings) as producer:
         await producer.partitions_for("t")
         queue = producer._accumulator.topics["t"].queues[0]
-        held = broker.on(ApiKey.PRODUCE, hold(), times=1)
+        kept_back = broker.on(ApiKey.PRODUCE, hold(), times=1)
         tasks = [asyncio.create_task(producer.send("t", b"x" * 110_000)) for _ in range(40)]
         tasks += [asyncio.create_task(producer.send("t", b"x" * 300)) for _ in range(8_000)]
-        await held.wait()
+        await kept_back.wait()
         before = queue.opened
         assert producer.metrics()["waiting-threads"] > 8_000
-        held.release()
+        kept_back.release()
         await asyncio.gather(*tasks)
         assert queue.opened - before <= 35  # 60 where each part made a batch
         await producer.flush()
@@ -246,7 +246,7 @@ async def test_a_batch_is_not_enlarged_beyond_the_memory_there_is(broker: Embedd
 def seconds_to_empty(calls: int) -> float:
     """Processor time for a line from which the first leaves, and again the first."""
     topic = Topic("t", StickyPartition(16_384, random.Random(0), adaptive=True), Codec.NONE, None)
-    queue = PartitionQueue(topic, 0, ProducerState(), Schedule(0.0, lambda at: None))
+    queue = PartitionQueue(topic, 0, ProducerState("p"), Schedule(0.0, lambda at: None))
     for _ in range(calls):
         queue.join(PendingCall(0.0))
     begun = time.process_time()
@@ -256,6 +256,6 @@ def seconds_to_empty(calls: int) -> float:
 
 
 def test_long_lines_cost_linear_work() -> None:
-    """The first of a dict is found only behind all those that have left it."""
+    """The first item of a dict is found only after all removed ones."""
     few, many = (min(seconds_to_empty(calls) for _ in range(3)) for calls in (5_000, 40_000))
     assert many < 8 * 3 * few  # it would be 64 times as much

@@ -1,11 +1,10 @@
-"""The table of outcomes is the whole decision about a batch after an attempt: rules that hold for
+"""The table of outcomes is the whole decision about a batch after an attempt: rules for
 each error code and all facts, and the rows that users know.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 from itertools import product
 from typing import Any
 
@@ -33,8 +32,8 @@ def facts(**others: bool) -> Facts:
 
 
 def all_rows() -> Iterator[tuple[ErrorCode | None, Facts, Outcome]]:
-    names = [field.name for field in fields(Facts)]
-    assert names == list(USUAL)
+    names = Facts._fields
+    assert list(names) == list(USUAL)
     for values in product((False, True), repeat=len(names)):
         given = Facts(**dict(zip(names, values, strict=True)))
         for code in (None, *ErrorCode):

@@ -1,4 +1,4 @@
-"""Metadata may leave out partitions, for a moment or by a broker's fault: those that are told of
+"""Metadata may leave out partitions, for a moment or by a broker's fault: those that are listed
 are used, by their numbers.
 """
 
@@ -26,20 +26,20 @@ from aioprod.testing.broker.actions import change_answer
 from tests.producer.collaborators import make_accumulator
 
 TOPIC_ID = uuid.UUID(int=1)
-TOLD = st.lists(st.tuples(st.integers(0, 40), st.integers(-1, 3)), max_size=12)
+REPORTED = st.lists(st.tuples(st.integers(0, 40), st.integers(-1, 3)), max_size=12)
 
 
 def metadata(partitions: list[tuple[int, int]]) -> MetadataResponse:
-    told = [
+    reported = [
         MetadataResponsePartition(partition_index=number, leader_id=leader)
         for number, leader in partitions
     ]
     return MetadataResponse(
-        topics=[MetadataResponseTopic(name="t", topic_id=TOPIC_ID, partitions=told)]
+        topics=[MetadataResponseTopic(name="t", topic_id=TOPIC_ID, partitions=reported)]
     )
 
 
-@given(st.lists(TOLD, min_size=1, max_size=4))
+@given(st.lists(REPORTED, min_size=1, max_size=4))
 def test_each_partition_has_the_queue_of_its_number(answers: list[list[tuple[int, int]]]) -> None:
     config = ProducerConfig(bootstrap_servers=("h:1",))
     accumulator = make_accumulator(config, seed=1)
@@ -73,7 +73,9 @@ def test_impossible_numbers_are_refused(numbers: list[int]) -> None:
         ClusterSnapshot().updated(metadata([(number, 1) for number in numbers]), ["t"])
 
 
-async def test_clients_use_the_partitions_that_they_are_told_of(broker: EmbeddedCluster) -> None:
+async def test_clients_use_the_partitions_that_they_are_informed_of(
+    broker: EmbeddedCluster,
+) -> None:
     broker.create_topic("t", 4)
 
     def leave_out(response: Any) -> None:

@@ -89,8 +89,8 @@ def test_partitions_is_a_number_that_knows_what_is_available() -> None:
 
 
 class Producing:
-    """What a producer does with a partitioner: ask for each record, and once more on a new batch
-    where the partitioner wants that.
+    """Calls a partitioner as a producer does: for each record, and again for a new batch if the
+    partitioner requests that.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ def test_round_robin_over_tiny_batches_is_even(records_per_batch: int) -> None:
     assert producing.asked == 400
 
 
-def test_a_sticky_one_is_told_of_new_batches() -> None:
+def test_a_sticky_one_is_informed_of_new_batches() -> None:
     class Switching:
         current = 0
 
@@ -248,7 +248,7 @@ def test_shares_follow_the_weights(seed: int, lengths: list[int]) -> None:
         assert abs(got[partition] - weight / sum(weights.values())) < 0.02, (partition, got)
 
 
-def test_a_longest_that_is_out_of_date_starves_nobody() -> None:
+def test_a_longest_that_is_out_of_date_starves_no_partition() -> None:
     lengths = [0, 40]
     got = shares(sticky(), [0, 1], lengths.__getitem__, 3, 20_000)
     assert abs(got[1] - 1 / 5) < 0.02, "weight 1 of 4 + 1"

@@ -1,4 +1,6 @@
-"""What partitioners and interceptors are given, and when they are called: as Java's are."""
+"""Partitioners and interceptors are called with the same arguments, and at the same times, as in
+Java.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,7 @@ class Switching:
         self.current += 1
 
 
-async def test_a_sticky_partitioner_hears_of_batches_that_lingered_as_of_full_ones() -> None:
+async def test_a_sticky_partitioner_learns_of_batches_that_lingered_as_of_full_ones() -> None:
     lingered, full = Switching(), Switching()
     async with EmbeddedCluster(num_partitions=4) as broker:
         async with Producer(
@@ -165,7 +167,7 @@ class Witness(ProducerInterceptor):
         )
 
 
-async def test_interceptors_hear_of_each_record_once(broker: EmbeddedCluster) -> None:
+async def test_interceptors_learn_of_each_record_once(broker: EmbeddedCluster) -> None:
     witness = Witness()
     broker.create_topic("t", 2)
     settings: dict[str, Any] = {
@@ -209,7 +211,7 @@ async def test_interceptors_hear_of_each_record_once(broker: EmbeddedCluster) ->
 
 
 @pytest.mark.virtual_time
-async def test_interceptors_hear_of_records_that_find_no_memory(broker: EmbeddedCluster) -> None:
+async def test_interceptors_learn_of_records_that_find_no_memory(broker: EmbeddedCluster) -> None:
     witness = Witness()
     settings: dict[str, Any] = {
         "interceptors": [witness],
@@ -219,14 +221,14 @@ async def test_interceptors_hear_of_records_that_find_no_memory(broker: Embedded
     }
     async with Producer(broker.bootstrap_servers, **settings) as producer:
         await producer.send_and_wait("t", b"known")
-        held = broker.on(ApiKey.PRODUCE, hold(), times=None)
+        kept_back = broker.on(ApiKey.PRODUCE, hold(), times=None)
         await producer.send("t", b"x" * 400)
         with pytest.raises(BufferExhaustedError):
             await producer.send("t", b"y" * 400)
         many = await producer.send_many("t", [b"%d" % number * 400 for number in range(5)])
         assert len(many.exceptions()) == 5
-        held.cancel()
-        held.release()
+        kept_back.cancel()
+        kept_back.release()
         await producer.flush()
     values = [value for value, _, _ in witness.refused]
     assert values == [b"y" * 400, *(b"%d" % number * 400 for number in range(5))]
@@ -234,7 +236,7 @@ async def test_interceptors_hear_of_records_that_find_no_memory(broker: Embedded
 
 
 @pytest.mark.virtual_time
-async def test_interceptors_hear_of_rows_that_are_refused(broker: EmbeddedCluster) -> None:
+async def test_interceptors_learn_of_rows_that_are_refused(broker: EmbeddedCluster) -> None:
     """Of a table, whatever refuses them, as of the records of the other calls."""
     witness = Witness()
     broker.create_topic("t", 1)

@@ -1,5 +1,5 @@
-"""What the producer's calls are given by mistake: refused at once, named, and without any effect on
-the producer.
+"""Wrong arguments of the producer's calls are refused at once by name, without any effect on the
+producer.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
@@ -36,7 +37,7 @@ Call = Callable[[Any], Awaitable[object]]
 
 
 async def delivered(sending: Awaitable[Any]) -> None:
-    """What is wrong with a record or its topic is the error of its delivery."""
+    """Await the delivery, which has the error if the record or its topic is at fault."""
     await (await sending)
 
 
@@ -89,7 +90,7 @@ WRONG: dict[str, list[tuple[str, Call, type[KafkaError], str]]] = {
             "a list of topics",
             lambda producer: delivered(producer.send(["t"], b"x")),
             InvalidTopicError,
-            r"topic=\['t'\]",
+            "topic=<list>",
         ),
         (
             "an illegal name",
@@ -121,6 +122,12 @@ WRONG: dict[str, list[tuple[str, Call, type[KafkaError], str]]] = {
             lambda producer: delivered(producer.send("t", b"x", partition=True)),
             InvalidPartitionError,
             "partition=True",
+        ),
+        (
+            "a partition of NumPy",
+            lambda producer: delivered(producer.send("t", b"x", partition=np.int64(0))),
+            InvalidPartitionError,
+            r"partition=<int64; int\(\) converts it>",
         ),
         (
             "no such partition",
@@ -220,7 +227,7 @@ WRONG: dict[str, list[tuple[str, Call, type[KafkaError], str]]] = {
             f"known partitions of {topic!r}",
             partial(_known_partitions, topic),
             InvalidTopicError,
-            re.escape(f"topic={shown(topic)}"),
+            "topic=<list>" if isinstance(topic, list) else re.escape(f"topic={shown(topic)}"),
         )
         for topic in _WRONG_TOPICS
     ],

@@ -29,7 +29,7 @@ async def test_the_end_of_the_request_is_not_interrupted() -> None:
     failures: list[Exception] = []
     request = ProducerIdRequest(
         brokers,
-        ProducerState(),
+        ProducerState("p"),
         Backoff(1, 1, random.Random(1)),
         wake=lambda: None,
         on_fatal=failures.append,

@@ -1,4 +1,4 @@
-"""The log tells of changes: one line when trouble begins, one when it is over, nothing for each
+"""The log shows changes: one line when trouble begins, one when it ends, nothing for each
 retry.
 """
 
@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 
@@ -23,10 +24,10 @@ FAST = {
 }
 
 
-def quick(broker: EmbeddedCluster, **settings: object) -> Producer:
+def quick(broker: EmbeddedCluster, **settings: Any) -> Producer:
     return Producer(
         broker.bootstrap_servers,
-        **{  # type: ignore[arg-type]
+        **{
             "linger_ms": 0,
             "delivery_timeout_ms": 20_000,
             "request_timeout_ms": 10_000,
@@ -72,7 +73,7 @@ async def test_an_undisturbed_producer_says_nothing(
     )
 
 
-async def test_a_broker_that_is_down_is_said_once_and_once_that_it_is_back(
+async def test_a_broker_that_is_down_is_logged_once_and_once_that_it_is_back(
     broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with quick(broker) as producer:
@@ -135,10 +136,10 @@ async def test_starting_again_from_the_bootstrap_servers_adds_one_line(
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("asked_by", ["connections", "metadata"])
-async def test_being_sent_away_again_and_again_is_said_once(
+async def test_being_sent_away_again_and_again_is_logged_once(
     caplog: pytest.LogCaptureFixture, asked_by: str
 ) -> None:
-    """KIP-1242: the address that the metadata have for node 2 leads to node 1."""
+    """KIP-1242: the address that the metadata has for node 2 leads to node 1."""
 
     def other_address(answer: MetadataResponse) -> None:
         if asked_by == "metadata":
@@ -164,7 +165,7 @@ async def test_being_sent_away_again_and_again_is_said_once(
             await delivery
 
 
-async def test_one_of_three_brokers_being_down_is_said_once(
+async def test_one_of_three_brokers_being_down_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with EmbeddedCluster(nodes=3) as broker:
@@ -213,7 +214,7 @@ async def test_retries_are_not_logged(
     )
 
 
-async def test_metadata_that_a_broker_refuses_is_said_once_and_once_that_it_is_fresh_again(
+async def test_metadata_that_a_broker_refuses_is_logged_once_and_once_that_it_is_fresh_again(
     broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with quick(broker, metadata_max_age_ms=10) as producer:
@@ -227,7 +228,7 @@ async def test_metadata_that_a_broker_refuses_is_said_once_and_once_that_it_is_f
     assert len(lines(caplog, logging.INFO)) <= 1
 
 
-async def test_records_that_are_given_up_are_said_once_per_topic_until_they_are_stored_again(
+async def test_records_that_are_given_up_are_logged_once_per_topic_until_they_are_stored_again(
     broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.create_topic("t", 3)
@@ -304,7 +305,7 @@ async def test_closing_while_the_broker_is_away_is_quiet(
     assert lines(caplog, logging.INFO) + lines(caplog, logging.ERROR) == []
 
 
-async def test_a_sequence_that_is_refused_is_said_once_for_all_batches_behind_it(
+async def test_a_sequence_that_is_refused_is_logged_once_for_all_batches_after_it(
     broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with quick(broker, batch_size=100) as producer:
@@ -317,7 +318,7 @@ async def test_a_sequence_that_is_refused_is_said_once_for_all_batches_behind_it
     assert all("t-0" in line and "epoch" in line for line in lines(caplog, logging.INFO))
 
 
-async def test_a_coordinator_that_is_not_ready_is_said_once(
+async def test_a_coordinator_that_is_not_ready_is_logged_once(
     broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.on(ApiKey.INIT_PRODUCER_ID, fail(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), times=10)

@@ -1,6 +1,4 @@
-"""What a producer says of itself: each figure moves in the situation that it is there for, and
-observers hear what happens.
-"""
+"""Each metric of a producer changes in the situation that it is for, and observers are called."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ FAST = {
 
 
 def quick(broker: EmbeddedCluster, **settings: object) -> Producer:
-    return Producer(broker.bootstrap_servers, **{"linger_ms": 0, **FAST, **settings})  # type: ignore[arg-type]
+    return Producer(broker.bootstrap_servers, **{"linger_ms": 0, **FAST, **settings})  # type: ignore[call-overload, no-any-return]
 
 
 async def send_all(producer: Producer, values: list[bytes], topic: str = "t") -> None:
@@ -33,7 +31,7 @@ async def send_all(producer: Producer, values: list[bytes], topic: str = "t") ->
         await delivery
 
 
-# -- figures ---------------------------------------------------------------------------------------
+# -- numbers ---------------------------------------------------------------------------------------
 
 
 async def test_records_batches_and_requests(broker: EmbeddedCluster) -> None:
@@ -183,7 +181,7 @@ async def test_no_memory_in_time(broker: EmbeddedCluster) -> None:
         await kept
     assert (seen["buffer-exhausted-total"], seen["waiting-threads"]) == (1, 0)
     assert seen["buffer-exhausted-rate"] > 0
-    assert seen["bufferpool-wait-time-ns-total"] > 40e6, "a wait in vain is a wait too"
+    assert seen["bufferpool-wait-time-ns-total"] > 40e6, "a wait that fails counts, too"
 
 
 async def test_connections(broker: EmbeddedCluster) -> None:
@@ -229,7 +227,7 @@ async def test_transactions(broker: EmbeddedCluster) -> None:
         assert seen[f"txn-{step}-time-ns-total"] > 0 or has_coarse_clock(), step
 
 
-async def test_figures_before_the_start_and_after_the_end(broker: EmbeddedCluster) -> None:
+async def test_numbers_before_the_start_and_after_the_end(broker: EmbeddedCluster) -> None:
     producer = quick(broker)
     names = set(producer.metrics())
     assert not producer.metrics_by_topic() and not producer.metrics_by_node()
@@ -245,42 +243,46 @@ async def test_figures_before_the_start_and_after_the_end(broker: EmbeddedCluste
 
 class Recorder(ProducerObserver):
     def __init__(self) -> None:
-        self.heard: list[object] = []
+        self.received: list[object] = []
 
     def of(self, kind: type) -> list[object]:
-        return [event for event in self.heard if isinstance(event, kind)]
+        return [event for event in self.received if isinstance(event, kind)]
 
     def on_start(self, producer: ObservedProducer) -> None:
-        self.heard.append(producer)
+        self.received.append(producer)
 
     def on_batch_sent(self, event: BatchSent) -> None:
-        self.heard.append(event)
+        self.received.append(event)
 
     def on_batch_done(self, event: BatchDone) -> None:
-        self.heard.append(event)
+        self.received.append(event)
 
     def on_request(self, event: RequestDone) -> None:
-        self.heard.append(event)
+        self.received.append(event)
 
     def on_connection(
         self, node_id: int, address: str, opened: bool, error: Exception | None
     ) -> None:
-        self.heard.append((node_id, address, opened, error))
+        self.received.append((node_id, address, opened, error))
 
     def close(self) -> None:
-        self.heard.append("closed")
+        self.received.append("closed")
 
 
-async def test_an_observer_hears_a_batchs_way(broker: EmbeddedCluster) -> None:
+async def test_an_observer_sees_a_batchs_way(broker: EmbeddedCluster) -> None:
     broker.on(ApiKey.PRODUCE, delay(0.005), times=None)  # uvloop's clock moves by milliseconds
-    heard = Recorder()
-    async with quick(broker, observers=[heard], client_id="me") as producer:
+    received = Recorder()
+    async with quick(broker, observers=[received], client_id="me") as producer:
         await producer.send_and_wait("t", b"x" * 100)
-        started = heard.heard[0]
+        started = received.received[0]
         assert isinstance(started, ObservedProducer) and started.client_id == "me"
         assert started.metrics()["record-send-total"] == 1
-        assert (1, broker.bootstrap_servers, True, None) in heard.heard
-    (sent,), (request,), (done,) = heard.of(BatchSent), heard.of(RequestDone), heard.of(BatchDone)
+        assert (1, broker.bootstrap_servers, True, None) in received.received
+    (sent,), (request,), (done,) = (
+        received.of(BatchSent),
+        received.of(RequestDone),
+        received.of(BatchDone),
+    )
     assert (
         isinstance(sent, BatchSent)
         and isinstance(request, RequestDone)
@@ -304,58 +306,58 @@ async def test_an_observer_hears_a_batchs_way(broker: EmbeddedCluster) -> None:
     assert done.latency_s >= done.queue_time_s == sent.queue_time_s
     assert done.latency_s >= request.latency_s > 0
     assert (request.node_id, request.api, request.error) == (1, "Produce", None)
-    assert heard.heard[-1] == "closed"
+    assert received.received[-1] == "closed"
     opened = [
         event
-        for event in heard.heard
+        for event in received.received
         if isinstance(event, tuple) and len(event) == 4 and event[2] is True
     ]
     ended = [
         event
-        for event in heard.heard
+        for event in received.received
         if isinstance(event, tuple) and len(event) == 4 and event[2] is False
     ]
     assert len(opened) == len(ended)
 
 
-async def test_an_observer_hears_of_trouble(broker: EmbeddedCluster) -> None:
-    heard = Recorder()
-    async with quick(broker, observers=[heard]) as producer:
+async def test_an_observer_learns_of_trouble(broker: EmbeddedCluster) -> None:
+    received = Recorder()
+    async with quick(broker, observers=[received]) as producer:
         broker.on(ApiKey.PRODUCE, drop_before(), times=1)
         await producer.send_and_wait("t", b"x")
         broker.on(ApiKey.PRODUCE, fail(ErrorCode.INVALID_RECORD), times=1)
         with pytest.raises(KafkaError) as refused:
             await producer.send_and_wait("t", b"x")
-    requests = [event for event in heard.of(RequestDone) if isinstance(event, RequestDone)]
-    batches = [event for event in heard.of(BatchDone) if isinstance(event, BatchDone)]
+    requests = [event for event in received.of(RequestDone) if isinstance(event, RequestDone)]
+    batches = [event for event in received.of(BatchDone) if isinstance(event, BatchDone)]
     assert [event.error is None for event in requests] == [False, True, True]
     assert [(event.attempts, event.error is None) for event in batches] == [(2, True), (1, False)]
     assert str(batches[1].error) == str(refused.value)
 
 
-async def test_an_observer_hears_of_what_a_closing_producer_gives_up(
+async def test_an_observer_learns_of_what_a_closing_producer_gives_up(
     broker: EmbeddedCluster,
 ) -> None:
-    heard = Recorder()
+    received = Recorder()
     answer = asyncio.Event()
-    async with quick(broker, observers=[heard]) as producer:
+    async with quick(broker, observers=[received]) as producer:
         await producer.send_and_wait("t", b"first")
         broker.on(ApiKey.PRODUCE, hold(answer))
         delivery = await producer.send("t", b"x")
         await producer.close(timeout_ms=0)
         assert delivery.exception() is not None
-    given_up = [event for event in heard.of(BatchDone) if isinstance(event, BatchDone)][-1]
+    given_up = [event for event in received.of(BatchDone) if isinstance(event, BatchDone)][-1]
     assert given_up.records == 1 and given_up.error is not None
-    assert heard.heard[-1] == "closed"
+    assert received.received[-1] == "closed"
 
 
-async def test_the_bootstrap_connection_is_told_of_too(broker: EmbeddedCluster) -> None:
+async def test_the_bootstrap_connection_is_informed_of_too(broker: EmbeddedCluster) -> None:
     """Else more connections end than were made."""
-    heard = Recorder()
-    async with quick(broker, observers=[heard]):
+    received = Recorder()
+    async with quick(broker, observers=[received]):
         pass
-    assert isinstance(heard.heard[0], ObservedProducer), "on_start comes first"
-    assert heard.heard[1] == (-1, broker.bootstrap_servers, True, None)
+    assert isinstance(received.received[0], ObservedProducer), "on_start comes first"
+    assert received.received[1] == (-1, broker.bootstrap_servers, True, None)
 
 
 class Broken(ProducerObserver):
@@ -387,9 +389,9 @@ async def start_then_fail(producer: Producer) -> None:
 async def test_an_observer_is_closed_in_any_case(
     use: Callable[[Producer], Awaitable[None]],
 ) -> None:
-    heard = Recorder()
-    producer = Producer("127.0.0.1:1", observers=[heard])
+    received = Recorder()
+    producer = Producer("127.0.0.1:1", observers=[received])
     await use(producer)
     await producer.close()
-    assert heard.heard[-1] == "closed"
-    assert len(heard.of(ObservedProducer)) <= 1
+    assert received.received[-1] == "closed"
+    assert len(received.of(ObservedProducer)) <= 1

@@ -32,7 +32,7 @@ from aioprod.testing.broker.actions import fail, hold, hold_answer
 LIMIT_S = 5
 Call = Callable[[Producer], Awaitable[object]]
 Made = tuple[Producer, Callable[[], object]]
-"""A producer, and what lets go on what is held up to have it in that state."""
+"""A producer, and what releases what is delayed to have it in that state."""
 
 
 async def _block(producer: Producer) -> None:
@@ -86,7 +86,7 @@ FINE = None
 
 
 def row(*parts: tuple[set[str], type[KafkaError] | None]) -> dict[str, type[KafkaError] | None]:
-    """What each call comes to; figures can always be looked at."""
+    """The outcome of each call; metrics can always be read."""
     return {name: outcome for names, outcome in ((LOOKING, FINE), *parts) for name in names}
 
 
@@ -167,7 +167,7 @@ async def brought_to(state: str, broker: EmbeddedCluster, background: asyncio.Ta
         await producer.close()
     elif state == "closing":
         await producer.begin_transaction()
-        await producer.send_and_wait("t", b"held up")
+        await producer.send_and_wait("t", b"delayed")
         asked = broker.request_count(ApiKey.END_TXN)
         rule = broker.on(ApiKey.END_TXN, hold_answer(), times=1)
         background.create_task(producer.close())
@@ -290,7 +290,7 @@ async def test_the_earliest_limit_of_several_closes_counts(broker: EmbeddedClust
     await producer.start()
     await producer.send_and_wait("t", b"x")
     rule = broker.on_every(ApiKey.PRODUCE, hold())
-    delivery = await producer.send("t", b"held up")
+    delivery = await producer.send("t", b"delayed")
     await broker.wait_for_request(ApiKey.PRODUCE, 2)
     closes = [asyncio.create_task(producer.close(limit)) for limit in (60_000, None, 40_000)]
     await asyncio.wait(closes, timeout=0.02)
@@ -310,7 +310,7 @@ async def test_a_later_limit_does_not_lengthen_an_earlier_one(
     producer = made(broker, None)
     await producer.start()
     rule = broker.on_every(ApiKey.PRODUCE, hold())
-    await producer.send("t", b"held up")
+    await producer.send("t", b"delayed")
     first = asyncio.create_task(producer.close(timeout_ms=50))
     await asyncio.sleep(0)
     async with asyncio.timeout(LIMIT_S):

@@ -24,8 +24,6 @@ from aiokafka import TopicPartition as AiokafkaPartition
 from confluent_kafka import OFFSET_BEGINNING, Consumer
 from confluent_kafka import KafkaError as ConfluentError
 from confluent_kafka import TopicPartition as ConfluentPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from aioprod import (
     AbortableTransactionError,
@@ -40,6 +38,7 @@ from aioprod import (
     TopicPartition,
 )
 from aioprod.protocol.api_keys import ApiKey
+from aioprod.protocol.messages.create_topics import CreatableTopic
 from aioprod.testing.kafka_listener import Listener
 from aioprod.testing.real_kafka import RealKafka
 from tests.testing.fault_proxy import (
@@ -47,12 +46,13 @@ from tests.testing.fault_proxy import (
     CutRequest,
     Fault,
     FaultProxy,
-    Hold,
+    Keep,
     Plan,
     RandomFaults,
     SingleBytes,
     Stall,
 )
+from tests.testing.new_topics import create_topics_with_leaders
 from tests.testing.raw_client import RawClient
 from tests.testing.raw_transactions import V1, TransactionalClient, ask_until
 from tests.waiting import until
@@ -90,10 +90,10 @@ class ProxiedKafka:
     def bootstrap_servers(self) -> str:
         return f"127.0.0.1:{self.listening.getsockname()[1]}"
 
-    def new_topic(self, name: str) -> str:
+    async def new_topic(self, name: str) -> str:
         topic = f"{name}-{os.getpid()}-{time.time_ns()}"
-        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
-        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(LIMIT_S)
+        wanted = CreatableTopic(topic, PARTITIONS, 1)
+        await create_topics_with_leaders(self.kafka.bootstrap_servers, wanted)
         return topic
 
     def proxy(self) -> FaultProxy:
@@ -150,7 +150,7 @@ Outcome = RecordMetadata | KafkaError
 
 
 def enough(proxy: FaultProxy) -> bool:
-    """Whether so much has happened that a test which saw no harm from it proves something."""
+    """Return whether enough faults have happened for a passing test to be meaningful."""
     return proxy.done[CutAnswer, ApiKey.PRODUCE] >= 8 and all(
         proxy.count(kind) >= 5 for kind in (CutRequest, Stall, SingleBytes)
     )
@@ -200,7 +200,7 @@ async def load(
         proxy.plan = None
         assert producer._pool.available == producer.config.buffer_memory
         assert not producer._accumulator.incomplete
-        tell(
+        report(
             proxied,
             proxy,
             f"{sum(map(len, sent))} records, {producer._core.producer_state.bumps} new epochs",
@@ -208,7 +208,7 @@ async def load(
     return ended
 
 
-def tell(proxied: ProxiedKafka, proxy: FaultProxy, what: str) -> None:
+def report(proxied: ProxiedKafka, proxy: FaultProxy, what: str) -> None:
     """For who runs the tests with -s, or reads of a failure."""
     faults = ", ".join(
         f"{kind.__name__} {proxy.count(kind)}"
@@ -226,7 +226,7 @@ async def read(proxied: ProxiedKafka, topic: str) -> list[list[tuple[int, bytes]
 
 
 async def test_five_in_flight_lose_double_and_reorder_nothing(proxied: ProxiedKafka) -> None:
-    topic = proxied.new_topic("idempotent")
+    topic = await proxied.new_topic("idempotent")
     ended = await load(
         proxied,
         topic,
@@ -247,7 +247,7 @@ async def test_records_that_are_given_up_harm_no_others(proxied: ProxiedKafka) -
     """They expire while it is unknown whether they are stored: a new epoch follows (KIP-360),
     and old requests still arrive.
     """
-    topic = proxied.new_topic("impatient")
+    topic = await proxied.new_topic("impatient")
     faults = RandomFaults(seed=2, probability=0.08, longest_stall_s=0.3)
     ended = await load(proxied, topic, faults, request_timeout_ms=60, delivery_timeout_ms=120)
     assert any(isinstance(result, DeliveryTimeoutError) for each in ended for _, result in each)
@@ -260,8 +260,8 @@ async def test_records_that_are_given_up_harm_no_others(proxied: ProxiedKafka) -
                     f"{value!r} is not where the acknowledgement says"
                 )
             else:
-                # behind one that was given up the broker knows nothing of the next: for a request's
-                # time it is asked again (docs/architecture.md, rule P6)
+                # after an expired batch the broker does not know the next one: for the duration of
+                # a request it is requested (docs/architecture.md, rule P6)
                 refused = (
                     isinstance(result, BrokerError)
                     and result.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -273,7 +273,7 @@ async def test_records_that_are_given_up_harm_no_others(proxied: ProxiedKafka) -
 
 async def test_one_request_in_flight_keeps_order_without_idempotence(proxied: ProxiedKafka) -> None:
     """Records may be doubled, which is what acks=1 promises; none is lost or overtaken."""
-    topic = proxied.new_topic("acks-1")
+    topic = await proxied.new_topic("acks-1")
     settings = {"acks": 1, "enable_idempotence": False, "max_in_flight_requests_per_connection": 1}
     ended = await load(
         proxied, topic, RandomFaults(seed=3, probability=0.08, longest_stall_s=0.02), **settings
@@ -295,9 +295,9 @@ FENCED_BY_ITSELF = "not begun: fenced by a late copy"
 
 
 @dataclass
-class Told:
-    """What the application was told: the values of committed transactions by partition, the offset
-    committed last, how each transaction ended.
+class Reported:
+    """The results that the application got: the values of committed transactions by partition, the
+    last committed offset, and the outcome of each transaction.
     """
 
     committed: list[list[bytes]] = field(default_factory=lambda: [[] for _ in range(PARTITIONS)])
@@ -305,7 +305,9 @@ class Told:
     ends: Counter[str] = field(default_factory=Counter)
 
 
-async def write(producer: Producer, topic: str, number: int, rng: random.Random, told: Told) -> str:
+async def write(
+    producer: Producer, topic: str, number: int, rng: random.Random, reported: Reported
+) -> str:
     """Write to all partitions, and commit or abort, or leave it in the middle."""
     await producer.begin_transaction()
     values = [
@@ -324,20 +326,20 @@ async def write(producer: Producer, topic: str, number: int, rng: random.Random,
         await producer.flush()
     if end == "committed":
         await producer.commit_transaction()
-        for all_values, its_values in zip(told.committed, values, strict=True):
+        for all_values, its_values in zip(reported.committed, values, strict=True):
             all_values += its_values
-        told.offset = number if with_offset else told.offset
+        reported.offset = number if with_offset else reported.offset
     elif end != "left":
         await producer.abort_transaction()
     return end
 
 
 async def one_transaction(
-    producer: Producer, topic: str, number: int, rng: random.Random, told: Told
+    producer: Producer, topic: str, number: int, rng: random.Random, reported: Reported
 ) -> bool:
     """Return False if it was left in the middle."""
     try:
-        end = await write(producer, topic, number, rng, told)
+        end = await write(producer, topic, number, rng, reported)
     except AbortableTransactionError as error:
         end = f"failed: {error.code.name}"
         await producer.abort_transaction()
@@ -345,12 +347,12 @@ async def one_transaction(
         if "or a late copy of a request of this one" not in str(error):
             raise
         end = FENCED_BY_ITSELF
-    told.ends[end] += 1
+    reported.ends[end] += 1
     return end not in ("left", FENCED_BY_ITSELF)
 
 
 def transaction_faults(seed: int) -> Plan:
-    """Late copies of everything but InitProducerId: no client can tell its own late one from
+    """Late copies of everything but InitProducerId: no client can show its own late one from
     another producer that takes over.
     """
     faults = RandomFaults(seed, probability=0.12, longest_stall_s=0.12)
@@ -362,11 +364,11 @@ def transaction_faults(seed: int) -> Plan:
     return plan
 
 
-async def run_transactions(proxied: ProxiedKafka, topic: str, seed: int) -> Told:
+async def run_transactions(proxied: ProxiedKafka, topic: str, seed: int) -> Reported:
     """Transactions through enough trouble; where one is left in the middle, a new producer takes
     over.
     """
-    rng, told, number, producers = random.Random(seed), Told(), 0, 0
+    rng, reported, number, producers = random.Random(seed), Reported(), 0, 0
     plan = transaction_faults(seed)
     async with proxied.proxy() as proxy, asyncio.timeout(LIMIT_S):
         while not enough(proxy):
@@ -381,7 +383,7 @@ async def run_transactions(proxied: ProxiedKafka, topic: str, seed: int) -> Told
                 whole = True
                 while whole and not enough(proxy):
                     number += 1
-                    whole = await one_transaction(producer, topic, number, rng, told)
+                    whole = await one_transaction(producer, topic, number, rng, reported)
                 assert producer._transactions is not None
                 assert producer._transactions.produce_adds_partitions is proxied.version.startswith(
                     "4."
@@ -393,8 +395,10 @@ async def run_transactions(proxied: ProxiedKafka, topic: str, seed: int) -> Told
             proxied.bootstrap_servers, transactional_id=topic
         ) as last:  # ends what is open
             await last.init_transactions()
-        tell(proxied, proxy, f"{number} transactions {dict(told.ends)} by {producers} producers")
-    return told
+        report(
+            proxied, proxy, f"{number} transactions {dict(reported.ends)} by {producers} producers"
+        )
+    return reported
 
 
 async def follow_with_aiokafka(servers: str, topic: str, seen: list[list[bytes]]) -> None:
@@ -425,29 +429,29 @@ def committed_offset(servers: str, group: str) -> int:
 
 @pytest.mark.parametrize("proxied", ["4.4.0", "3.9.2", _ON_DEMAND_4_1], indirect=True)
 async def test_transactions_are_seen_whole_and_once_or_not_at_all(proxied: ProxiedKafka) -> None:
-    topic, servers = proxied.new_topic("transactions"), proxied.kafka.bootstrap_servers
+    topic, servers = await proxied.new_topic("transactions"), proxied.kafka.bootstrap_servers
     followed: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
     following = asyncio.create_task(follow_with_aiokafka(servers, topic, followed))
     try:
-        told = await run_transactions(proxied, topic, seed=4)
+        reported = await run_transactions(proxied, topic, seed=4)
         if proxied.version.startswith("4."):
             # Without KIP-890, late records may cost a transaction.
-            assert not [end for end in told.ends if end.startswith("failed")]
-            assert not told.ends[FENCED_BY_ITSELF]
+            assert not [end for end in reported.ends if end.startswith("failed")]
+            assert not reported.ends[FENCED_BY_ITSELF]
         # Before Kafka 4.0 that may be where EndTxn had no answer either, and the late copy comes
-        # just between the two requests behind it.
-        assert told.ends[FENCED_BY_ITSELF] <= 1
+        # exactly between the two requests after it.
+        assert reported.ends[FENCED_BY_ITSELF] <= 1
         seen = await asyncio.to_thread(read_with_confluent, servers, topic, "read_committed")
-        assert [[value for _, value in each] for each in seen] == told.committed
+        assert [[value for _, value in each] for each in seen] == reported.committed
         assert sum(map(len, await read(proxied, topic))) > sum(map(len, seen)), (
-            "nothing was written in vain: this proves nothing"
+            "no record was aborted: this proves nothing"
         )
-        if told.offset >= 0:
-            assert await asyncio.to_thread(committed_offset, servers, topic) == told.offset
+        if reported.offset >= 0:
+            assert await asyncio.to_thread(committed_offset, servers, topic) == reported.offset
         await until(
             lambda: following.done() or sum(map(len, followed)) >= sum(map(len, seen)), LIMIT_S
         )
-        assert followed == told.committed
+        assert followed == reported.committed
     finally:
         following.cancel()
         await asyncio.wait([following])
@@ -461,15 +465,15 @@ async def test_a_late_copy_that_opens_a_transaction_does_not_fence_its_producer(
     """Kafka 3.9 fences the epoch that asks for the next one while a transaction is open, and does
     not remember it.
     """
-    topic, gate = proxied.new_topic("reopened"), asyncio.Event()
+    topic, gate = await proxied.new_topic("reopened"), asyncio.Event()
 
     def plan(api_key: int, size: int) -> Fault | None:
         if api_key == ApiKey.ADD_PARTITIONS_TO_TXN and not proxy.done[CutAnswer, api_key]:
             return CutAnswer()
         ended = bool(proxy.passed[ApiKey.END_TXN])
         return (
-            Hold(gate)
-            if ended and not proxy.count(Hold) and api_key == ApiKey.INIT_PRODUCER_ID
+            Keep(gate)
+            if ended and not proxy.count(Keep) and api_key == ApiKey.INIT_PRODUCER_ID
             else None
         )
 
@@ -487,7 +491,7 @@ async def test_a_late_copy_that_opens_a_transaction_does_not_fence_its_producer(
             late = TransactionalClient(client, topic, topic, V1)
             assert producer._core.producer_state.identity is not None
             late.producer_id, late.epoch = producer._core.producer_state.identity
-            await ask_until(bool, lambda: asyncio.sleep(0, proxy.count(Hold)))
+            await ask_until(bool, lambda: asyncio.sleep(0, proxy.count(Keep)))
             assert await late.add(0) == ["NONE"]
         gate.set()
         async with producer.transaction():

@@ -45,7 +45,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.schedule = Schedule(LINGER, self.wake)
         topic = Topic("t", StickyPartition(100, random.Random(0)), Codec.NONE, None)
         self.queues = [
-            PartitionQueue(topic, number, ProducerState(), self.schedule) for number in range(6)
+            PartitionQueue(topic, number, ProducerState("p"), self.schedule) for number in range(6)
         ]
         for queue in self.queues:
             queue.leader = 0
@@ -142,7 +142,9 @@ def made(count: int) -> tuple[Schedule, list[PartitionQueue], list[float]]:
     wakes: list[float] = []
     schedule = Schedule(0.0, wakes.append)
     topic = Topic("t", StickyPartition(100, random.Random(0)), Codec.NONE, None)
-    queues = [PartitionQueue(topic, number, ProducerState(), schedule) for number in range(count)]
+    queues = [
+        PartitionQueue(topic, number, ProducerState("p"), schedule) for number in range(count)
+    ]
     for queue in queues:
         queue.leader = 1
         queue.batches.extend([made_up(), made_up()])
@@ -175,7 +177,7 @@ def test_a_thousand_that_linger_are_not_looked_at(monkeypatch: pytest.MonkeyPatc
     schedule = Schedule(9.0, lambda at: None)
     topic = Topic("t", StickyPartition(100, random.Random(0)), Codec.NONE, None)
     for number in range(1_000):
-        queue = PartitionQueue(topic, number, ProducerState(), schedule)
+        queue = PartitionQueue(topic, number, ProducerState("p"), schedule)
         queue.batches.append(made_up(created_at=1.0))
         schedule.look_at(queue, 1.0)
     assert len(asked) == 1_000

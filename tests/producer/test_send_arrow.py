@@ -40,7 +40,7 @@ from aioprod import (
 from aioprod.producer import arrow, arrow_partitions
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, fail
-from tests.producer.arrow_rows import assert_nothing_held, number_of, numbered, where
+from tests.producer.arrow_rows import assert_nothing_kept, number_of, numbered, where
 
 NOW = 1_700_000_000_000
 LIMIT_S = 30.0
@@ -167,7 +167,7 @@ async def test_keys_can_be_ignored(broker: EmbeddedCluster) -> None:
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-async def test_batches_are_compressed(broker: EmbeddedCluster, codec: str) -> None:
+async def test_batches_are_compressed(broker: EmbeddedCluster, codec: Any) -> None:
     values = numbered(20_000)
     async with Producer(
         broker.bootstrap_servers, compression_type=codec, batch_size=16_384
@@ -178,7 +178,7 @@ async def test_batches_are_compressed(broker: EmbeddedCluster, codec: str) -> No
     assert [record.value for record in broker.records("t")] == values * 2
 
 
-async def test_many_rows_are_encoded_beside_the_loop(
+async def test_many_rows_are_encoded_in_a_thread(
     broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[threading.Thread] = []
@@ -238,7 +238,7 @@ async def test_places_have_the_timestamps_of_the_rows(broker: EmbeddedCluster) -
 @pytest.mark.parametrize("keyed", [False, True])
 async def test_a_row_that_is_too_large_fails_alone(broker: EmbeddedCluster, keyed: bool) -> None:
     values = numbered(50)
-    values[7] = b"x" * 5_000_000  # as its columns tell already
+    values[7] = b"x" * 5_000_000  # as its columns show already
     values[20] = b"x" * 9_990  # with what a record and a batch have besides
     values[21] = b"000021" + b"x" * 9_800  # just not
     columns = {
@@ -324,7 +324,7 @@ async def test_where_the_topic_cannot_be_had_all_rows_fail_with_one_wait(
             assert producer.metrics()["record-error-total"] == 5_000
 
 
-async def test_what_is_no_table_of_records_is_raised_before_anything_is_sent(
+async def test_an_invalid_table_of_records_is_refused_before_anything_is_sent(
     broker: EmbeddedCluster,
 ) -> None:
     async with Producer(broker.bootstrap_servers) as producer:
@@ -340,7 +340,7 @@ async def test_what_is_no_table_of_records_is_raised_before_anything_is_sent(
         assert (
             len(await producer.send_arrow("t", pa.table({"value": pa.array([], pa.binary())}))) == 0
         )
-        assert_nothing_held(producer)
+        assert_nothing_kept(producer)
     assert "t" not in broker.topics
 
 
@@ -427,7 +427,7 @@ async def test_the_extra_is_named_where_pyarrow_is_missing(
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-async def test_another_client_reads_it_from_real_kafka(kafka: str, codec: str) -> None:
+async def test_another_client_reads_it_from_real_kafka(kafka: str, codec: Any) -> None:
     topic = f"arrow-{os.getpid()}-{time.time_ns()}"
     count = 50_000
     keys = [None if number % 5 == 0 else b"key-%d" % (number % 1_000) for number in range(count)]

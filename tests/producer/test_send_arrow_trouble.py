@@ -27,7 +27,7 @@ from aioprod.producer.batch import ProducerBatch
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, cancel_at_each_point, delay, drop_after, fail, hold
 from aioprod.types import TopicPartition
-from tests.producer.arrow_rows import assert_nothing_held, number_of, numbered, where
+from tests.producer.arrow_rows import assert_nothing_kept, number_of, numbered, where
 from tests.producer.collaborators import NoEvents
 from tests.waiting import until
 
@@ -67,7 +67,7 @@ async def test_it_waits_for_room_and_keeps_the_order(
         released.set()
         async with asyncio.timeout(LIMIT_S):
             await (await sending).wait()
-        assert_nothing_held(producer)
+        assert_nothing_kept(producer)
     for partition in range(3 if keyed else 1):
         found = [number_of(record) for record in broker.records("t", partition)]
         assert found == sorted(set(found))
@@ -102,7 +102,7 @@ async def test_without_memory_in_time_all_rows_that_are_left_fail(
         assert producer.metrics()["buffer-exhausted-total"] == 1
         with pytest.raises(BufferExhaustedError, match="max_block_ms"):
             await deliveries
-        assert_nothing_held(producer)
+        assert_nothing_kept(producer)
     assert sorted(number_of(record) for record in broker.records("t")) == [
         row for row in range(5_000) if row not in found
     ]
@@ -141,7 +141,7 @@ async def test_a_batch_that_is_too_large_for_the_topic_is_sent_in_parts(
         async with asyncio.timeout(LIMIT_S):
             places = await deliveries
         assert producer.metrics()["batch-split-total"] > 0
-        assert_nothing_held(producer)
+        assert_nothing_kept(producer)
         assert [await delivery for delivery in deliveries] == places
     found = [broker.records("t", partition) for partition in range(2)]
     assert [
@@ -221,7 +221,7 @@ async def test_under_trouble_nothing_is_lost_doubled_or_reordered(
                 )
         async with asyncio.timeout(LIMIT_S):
             places = [await delivery for delivery in deliveries]
-        assert_nothing_held(producer)
+        assert_nothing_kept(producer)
     found = [
         [number_of(record) for record in broker.records("t", partition)] for partition in range(3)
     ]
@@ -231,7 +231,7 @@ async def test_under_trouble_nothing_is_lost_doubled_or_reordered(
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-async def test_rows_that_the_broker_refuses_are_told_by_their_number(
+async def test_rows_that_the_broker_refuses_are_reported_by_their_number(
     broker: EmbeddedCluster, keyed: bool
 ) -> None:
     broker.create_topic("t", num_partitions=3)
@@ -271,7 +271,7 @@ async def test_cancelling_at_each_point_leaves_nothing_behind(
 
         async def check(number: int, cancelled: bool) -> None:
             await producer.flush()
-            assert_nothing_held(producer)
+            assert_nothing_kept(producer)
 
         assert await cancel_at_each_point(scenario, check) > 10
         for topic in broker.topics:
@@ -301,7 +301,7 @@ async def test_a_closed_producer_takes_nothing(broker: EmbeddedCluster, where: s
         await waiting
     with pytest.raises(ProducerClosedError):
         await producer.send_arrow("t", table)
-    assert_nothing_held(producer)
+    assert_nothing_kept(producer)
 
 
 async def test_in_a_transaction(broker: EmbeddedCluster, where: str) -> None:
@@ -329,7 +329,7 @@ async def test_in_a_transaction(broker: EmbeddedCluster, where: str) -> None:
         await producer.abort_transaction()
         async with producer.transaction():
             await producer.send_arrow("t", table)
-        assert_nothing_held(producer)
+        assert_nothing_kept(producer)
     assert sorted(
         number_of(record) for record in broker.records("t", committed_only=True)
     ) == sorted([*range(2_000)] * 2)

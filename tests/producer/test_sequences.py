@@ -7,6 +7,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aioprod.error_codes import ErrorCode
 from aioprod.producer.batch import ProducerBatch, ProducerIdAndEpoch
 from aioprod.producer.sequences import (
     MAX_EPOCH,
@@ -61,7 +62,7 @@ def batches(count: int) -> list[ProducerBatch]:
 
 
 def started() -> tuple[ProducerState, PartitionSequence]:
-    producer = ProducerState()
+    producer = ProducerState("p")
     producer.identity = ProducerIdAndEpoch((7, 0))
     return producer, PartitionSequence(producer)
 
@@ -89,6 +90,44 @@ async def test_the_first_batch_of_an_identity_travels_alone() -> None:
     assert partition.may_send(second)
 
 
+def transactional() -> tuple[ProducerState, PartitionSequence]:
+    """A transactional producer whose first transaction has stored a batch."""
+    producer = ProducerState("p", transactional=True)
+    producer.identity = ProducerIdAndEpoch((7, 0))
+    partition = PartitionSequence(producer)
+    confirm(partition)
+    return producer, partition
+
+
+async def test_the_next_transaction_sends_batches_together() -> None:
+    """Its epoch is the next one (KIP-890), of which brokers that know the last accept only 0."""
+    producer, partition = transactional()
+    producer.adopt(ProducerIdAndEpoch((7, 1)))
+    first, second = batches(2)
+    assert partition.may_send(first) and partition.may_send(second)
+    assert [first.base_sequence, second.base_sequence] == [0, 2]
+
+
+async def test_a_first_batch_travels_alone_if_the_broker_may_know_nothing() -> None:
+    for identity in ((8, 0), (7, 2)):
+        producer, partition = transactional()
+        producer.adopt(ProducerIdAndEpoch(identity))
+        first, second = batches(2)
+        assert partition.may_send(first) and not partition.may_send(second)
+    producer, partition = transactional()
+    (refused,) = batches(1)
+    assert partition.may_send(refused)
+    partition.rewrite(refused, ErrorCode.UNKNOWN_PRODUCER_ID)
+    producer.adopt(ProducerIdAndEpoch((7, 1)))
+    first, second = batches(2)
+    assert partition.may_send(first) and not partition.may_send(second)
+    producer, partition = transactional()
+    partition.forgotten_by_broker()
+    producer.adopt(ProducerIdAndEpoch((7, 1)))
+    first, second = batches(2)
+    assert partition.may_send(first) and not partition.may_send(second)
+
+
 def confirm(partition: PartitionSequence) -> None:
     """Let the broker store a first batch, of two records."""
     (batch,) = batches(1)
@@ -97,7 +136,7 @@ def confirm(partition: PartitionSequence) -> None:
 
 
 async def test_nothing_is_sent_without_an_identity() -> None:
-    partition = PartitionSequence(ProducerState())
+    partition = PartitionSequence(ProducerState("p"))
     (batch,) = batches(1)
     assert not partition.may_send(batch)
     assert batch.base_sequence == -1
@@ -113,7 +152,7 @@ async def test_a_retry_waits_for_the_earlier_ones() -> None:
 
 
 async def test_a_hole_bumps_the_epoch_once_for_all_partitions() -> None:
-    producer = ProducerState()
+    producer = ProducerState("p")
     producer.identity = ProducerIdAndEpoch((7, 0))
     partitions = [PartitionSequence(producer) for _ in range(3)]
     made = batches(6)

@@ -1,5 +1,5 @@
-"""What users of other clients suffered from, and must not find here. The numbers are those of the
-project's list of such bugs.
+"""Known bugs of other clients, which aioprod must not have. The numbers are those of the project's
+list of such bugs.
 """
 
 from __future__ import annotations
@@ -164,8 +164,8 @@ async def test_each_record_of_a_batch_has_its_own_timestamp(broker: EmbeddedClus
 
 
 @contextmanager
-def time_stands_still() -> Iterator[None]:
-    """No timer of the event loop comes due any more, and its clock shows the same for ever. A test
+def time_is_stopped() -> Iterator[None]:
+    """No timer of the event loop comes due any more, and its clock shows the same forever. A test
     that hangs then is cancelled.
     """
     loop = asyncio.get_running_loop()
@@ -182,7 +182,7 @@ def time_stands_still() -> Iterator[None]:
         del loop.time
 
 
-async def test_everything_ends_though_all_clocks_stand_still(broker: EmbeddedCluster) -> None:
+async def test_everything_ends_though_all_clocks_are_stopped(broker: EmbeddedCluster) -> None:
     """aiokafka's stop() never ended under freezegun: it compared times in a loop."""
     producer = Producer(
         broker.bootstrap_servers,
@@ -191,7 +191,7 @@ async def test_everything_ends_though_all_clocks_stand_still(broker: EmbeddedClu
         delivery_timeout_ms=120_000,
     )
     await producer.start()
-    with time_stands_still():
+    with time_is_stopped():
         first = await producer.send("t", b"1")
         await producer.flush()
         second = await producer.send("t", b"2")
@@ -206,7 +206,7 @@ async def test_a_single_record_waits_for_no_timer(broker: EmbeddedCluster) -> No
     """
     async with Producer(broker.bootstrap_servers, linger_ms=0) as producer:
         await producer.send_and_wait("t", b"first")
-        with time_stands_still():
+        with time_is_stopped():
             for number in range(20):
                 await producer.send_and_wait("t", b"%d" % number)
     assert len(stored(broker, partition=0)) == 21
@@ -298,6 +298,9 @@ async def test_rejected_sends_leave_no_memory_behind(
         buffer_memory=1_600,
         batch_size=500,
         max_block_ms=0,
+        # The broker is silent for as long as the test takes on a busy machine.
+        request_timeout_ms=300_000,
+        delivery_timeout_ms=600_000,
         **FAST,
     ) as producer:
         # max_block_ms=0 gives metadata no time: it is known before the record needs it.
@@ -316,17 +319,19 @@ async def test_rejected_sends_leave_no_memory_behind(
         await reject(200)
         gc.collect()
         tracemalloc.start()
+        growths = []
         try:
-            before = tracemalloc.get_traced_memory()[0]
-            await reject(10_000)
-            gc.collect()
-            growth = tracemalloc.get_traced_memory()[0] - before
+            for _ in range(2):
+                before = tracemalloc.get_traced_memory()[0]
+                await reject(2_000)
+                gc.collect()
+                growths.append(tracemalloc.get_traced_memory()[0] - before)
         finally:
             tracemalloc.stop()
             answer.set()
-        # The producer may open one more connection, as the broker is silent: a buffer of 64 KiB at
-        # each end, and both are in this process.
-        assert growth < 170_000, "less than 17 bytes a record: its header alone has more"
+        # In one of the rounds the producer may open one more connection, as the broker is silent,
+        # with buffers at both ends in this process.
+        assert min(growths) < 16_000, "less than 8 bytes a record: its header alone has more"
         for delivery in kept:
             await delivery
         assert (
@@ -341,7 +346,7 @@ async def test_rejected_sends_leave_no_memory_behind(
 @pytest.mark.parametrize(
     "state", ["idle", "no broker", "silent broker", "no answer", "no room", "no leader"]
 )
-async def test_nobody_spins_while_there_is_nothing_to_do(state: str) -> None:
+async def test_no_task_spins_while_there_is_nothing_to_do(state: str) -> None:
     """kafka-python's new loop was busy with two brokers, and went on after close."""
     async with EmbeddedCluster(nodes=2) as broker:
         broker.create_topic("t", 2)
@@ -407,7 +412,7 @@ async def test_no_timer_outlives_the_producer(broker: EmbeddedCluster) -> None:
 
 @contextmanager
 def calls_counted() -> Iterator[list[int]]:
-    """How many functions of ours are called; a number that a busy machine does not change."""
+    """Count the calls of aioprod's functions; a busy machine does not change that number."""
     counter = [0]
 
     def note(frame: FrameType, event: str, argument: object) -> None:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.virtual_time
 
 def partition(number: int = 0) -> PartitionQueue:
     topic = Topic("t", StickyPartition(16_384, random.Random(1), adaptive=False), Codec.NONE, None)
-    return PartitionQueue(topic, number, ProducerState(), Schedule(0.0, lambda at: None))
+    return PartitionQueue(topic, number, ProducerState("p"), Schedule(0.0, lambda at: None))
 
 
 async def waited(

@@ -1,5 +1,5 @@
-"""When the sender runs: once for all that wake it in a turn of the event loop, at the earliest of
-the times that it is given, and in its own context.
+"""The sender runs once for all wake-ups in an iteration of the event loop, at the earliest
+scheduled time, and in its own context.
 """
 
 from __future__ import annotations

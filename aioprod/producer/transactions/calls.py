@@ -22,7 +22,7 @@ from aioprod.errors import (
     ProducerFencedError,
     UnsupportedVersionError,
 )
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.net.backoff import Backoff
 from aioprod.net.refusals import explain, principal_of
 from aioprod.producer.transactions.reply_actions import (
@@ -34,7 +34,7 @@ from aioprod.producer.transactions.reply_actions import (
 from aioprod.producer.transactions.requests import Peer
 from aioprod.protocol.message import Message, Request
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 # While the coordinator still ends the previous transaction, which takes milliseconds, the first
 # partition does not wait for the whole backoff (KAFKA-5482). Java waits 20 ms each time.
@@ -99,13 +99,13 @@ class Attempts:
         self.task: asyncio.Task[None] | None = None
         self.last_error: KafkaError | None = None
         self.coordinators: CoordinatorRequests | None = None
-        self.count = 0
+        self.count: int = 0
         self._in_flight = False
         self._stopping = False
 
     @property
     def trouble(self) -> KafkaError | None:
-        """Why the request has not succeeded yet, if known. It may not have been sent."""
+        """The reason why the request has not succeeded yet, if known. It may not have been sent."""
         return self.last_error or (
             self.coordinators.trouble if self.coordinators is not None else None
         )
@@ -187,7 +187,8 @@ class CoordinatorCalls:
             failed = failures
             if not warned and not _is_behind_last(error):
                 warned = True
-                log.warning("%s failed, retrying: %s", self._what(call), error)
+                who = self._config.client_id
+                log.warning("%s: %s failed, retrying: %s", who, self._what(call), error)
 
         reply = await retry(
             lambda: self._attempt(call, attempts),
@@ -196,7 +197,9 @@ class CoordinatorCalls:
             on_failure=note,
         )
         if warned:
-            log.info("%s succeeded after %s", self._what(call), counted(failed, "failed attempt"))
+            attempts_failed = counted(failed, "failed attempt")
+            who = self._config.client_id
+            log.info("%s: %s succeeded after %s", who, self._what(call), attempts_failed)
         return reply
 
     async def _attempt(self, call: CoordinatorCall[ResponseT], attempts: Attempts) -> ResponseT:

@@ -7,6 +7,7 @@ request.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 import uuid
@@ -17,7 +18,7 @@ from typing import Any
 from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import AbortableTransactionError, FatalProducerError, ProducerFencedError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.producer.batch import ProducerIdAndEpoch
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions import requests
@@ -27,6 +28,7 @@ from aioprod.producer.transactions.calls import (
     CoordinatorCalls,
     CoordinatorRequests,
 )
+from aioprod.producer.transactions.previous_end import PreviousEnd
 from aioprod.producer.transactions.reply_actions import CoordinatorApi
 from aioprod.producer.transactions.requests import Peer
 from aioprod.protocol.message import Request
@@ -39,7 +41,7 @@ from aioprod.types import (
     TopicPartition,
 )
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 TopicIdLookup = Callable[[Collection[str]], Mapping[str, uuid.UUID]]
 _Prepared = tuple[Request[Any], int]
@@ -47,7 +49,7 @@ _OPENERS = (CoordinatorApi.ADD_PARTITIONS, CoordinatorApi.ADD_OFFSETS)
 
 
 class CoordinatorState:
-    """What the coordinator knows of one producer.
+    """The coordinator's state of one producer.
 
     Attributes:
         v2: whether transactions use the second protocol (KIP-890).
@@ -56,6 +58,7 @@ class CoordinatorState:
         perhaps_begun: whether a request was sent that opens the transaction at the coordinator,
             with or without a reply.
         begun: whether the coordinator certainly has the transaction.
+        previous: the end of the previous transaction.
     """
 
     def __init__(
@@ -68,14 +71,16 @@ class CoordinatorState:
     ) -> None:
         assert config.transactional_id is not None
         self._topic_ids = topic_ids
-        self.v2 = False
+        self.v2: bool = False
         self.added: set[TopicPartition] = set()
         self.to_add: set[TopicPartition] = set()
-        self.perhaps_begun = False
+        self.perhaps_begun: bool = False
         self._id = config.transactional_id
+        self._client_id = config.client_id
         self._timeout_ms = config.transaction_timeout_ms
         self._producer = producer
         self._calls = CoordinatorCalls(config, coordinators, rng)
+        self.previous: PreviousEnd = PreviousEnd(config.transactional_id, coordinators)
         self._v2_seen = False
         self._opener: CoordinatorCall[Any] | None = (
             None  # the newest request of the first protocol that opens a transaction
@@ -84,17 +89,21 @@ class CoordinatorState:
         # whether a late copy of EndTxn may.
         self._late_opener: CoordinatorCall[Any] | None = None
         self._late_end = False
-        # In the present epoch: whether a transaction was opened before the request for the next
+        # In the current epoch: whether a transaction was opened before the request for the next
         # epoch, and whether the next epoch was requested.
         self._reopened = self._asked = False
-        self.begun = False
+        self.begun: bool = False
 
     def batch_sent(self) -> None:
         """Note that records are sent, which may open the transaction."""
+        if not self.perhaps_begun:
+            self.previous.first_sent(_now())
         self.perhaps_begun = True
 
     def batch_stored(self) -> None:
         """Note that records are stored, so the coordinator has the transaction."""
+        if not self.begun:
+            self.previous.stored(_now())
         self.begun = True
 
     @property
@@ -103,7 +112,7 @@ class CoordinatorState:
         return self._producer.identity
 
     async def initialize(self, attempts: Attempts) -> None:
-        """Get a producer id, or the next epoch of the present one.
+        """Get a producer id, or the next epoch of the current one.
 
         Raises:
             FatalProducerError: if the coordinator refuses, and would refuse every later call.
@@ -139,8 +148,8 @@ class CoordinatorState:
         self.v2 = self._v2_seen
         log.log(
             logging.INFO if old is None else logging.DEBUG,
-            "transactional_id=%r has producer id %d, epoch %d, transaction protocol %d",
-            self._id, reply.producer_id, reply.producer_epoch, 2 if self.v2 else 1,
+            "%s: transactional_id=%r has producer id %d, epoch %d, transaction protocol %d",
+            self._client_id, self._id, reply.producer_id, reply.producer_epoch, 2 if self.v2 else 1,
         )  # fmt: skip
 
     async def _ask_for_identity(
@@ -164,7 +173,7 @@ class CoordinatorState:
         """Open a transaction before the request for the next epoch, because a late copy of a
         request may open one at any time (first protocol).
 
-        A coordinator with an open transaction fences the present epoch, even for the producer that
+        A coordinator with an open transaction fences the current epoch, even for the producer that
         has it, and up to Kafka 3.9 forgets it. While the transaction is open, no other producer
         gets the epoch after that one, so this one can request it. Without an open transaction,
         another producer might have got it.
@@ -184,7 +193,7 @@ class CoordinatorState:
             self._reopened = True
 
     async def add_partitions(self, attempts: Attempts, on_added: Callable[[], None]) -> None:
-        """Add the partitions in ``to_add``, also those that are put there during the call."""
+        """Add the partitions in ``to_add``, including those that are put there during the call."""
         while self.to_add:
             asked = sorted(self.to_add)
             self._opener = CoordinatorCall(
@@ -218,6 +227,8 @@ class CoordinatorState:
             )
             await self._calls.perform(self._opener, attempts)
             self.begun = True
+        elif self.previous.awaited:
+            await self.previous.wait()
         ids = dict(self._topic_ids({tp.topic for tp in offsets}))
         commit = self._opening(
             lambda peer, identity: requests.commit_offsets(
@@ -244,7 +255,7 @@ class CoordinatorState:
     def _opening(
         self, make: Callable[[Peer, ProducerIdAndEpoch], _Prepared]
     ) -> Callable[[Peer], _Prepared]:
-        """Return ``make`` for the present producer id and epoch. It notes that the request may open
+        """Return ``make`` for the current producer id and epoch. It notes that the request may open
         the transaction, with or without a reply.
         """
 
@@ -265,6 +276,7 @@ class CoordinatorState:
 
         if not self.perhaps_begun:
             return
+        asked_at = _now()
         try:
             reply = await self._calls.perform(
                 CoordinatorCall(CoordinatorApi.END, prepare, _code), attempts
@@ -282,7 +294,7 @@ class CoordinatorState:
         except FatalProducerError as error:
             if error.code == ErrorCode.PRODUCER_FENCED and self.v2 and not (commit or self.begun):
                 # A coordinator that still writes the markers of the previous transaction replies
-                # this too, and nothing of the present one may have reached it. The reply to the
+                # this too, and nothing of the current one may have reached it. The reply to the
                 # request for the next epoch shows whether another producer uses the transactional
                 # id.
                 self._producer.request_epoch()
@@ -302,6 +314,8 @@ class CoordinatorState:
                 raise
             # The request that might have opened the transaction did not: no abort is needed.
         else:
+            if self.v2:
+                self.previous.ended(_now() - asked_at)
             if reply.producer_id >= 0:
                 self._producer.adopt(ProducerIdAndEpoch((reply.producer_id, reply.producer_epoch)))
 
@@ -332,6 +346,10 @@ class CoordinatorState:
             self._producer.request_epoch()
         self.v2 = self.v2 and self._v2_seen
         self._calls.unanswered.clear()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _adding(

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.producer import ProducerConfig
 from aioprod.counts import counted
 from aioprod.errors import KafkaError, TransactionStateError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.metrics import ProducerMetrics
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import Brokers
@@ -21,10 +21,12 @@ from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.producer_id import ProducerIdRequest
 from aioprod.producer.sequences import ProducerState
-from aioprod.producer.transactions.manager import TransactionManager
 from aioprod.types import TopicPartition
 
-log = get_logger(__name__)
+if TYPE_CHECKING:
+    from aioprod.producer.transactions.manager import TransactionManager
+
+log: Logger = get_logger(__name__)
 
 
 class SendStatus(Protocol):
@@ -33,7 +35,7 @@ class SendStatus(Protocol):
     Attributes:
         may_append: whether a record may be appended now; the cheap form of
             :meth:`Transactions.check_may_send`.
-        number: the number of the present transaction, or of the last one; None without
+        number: the number of the current transaction, or of the last one; None without
             transactions.
     """
 
@@ -50,8 +52,8 @@ class AlwaysOpen:
     __slots__ = ("may_append", "number")
 
     def __init__(self) -> None:
-        self.may_append = True
-        self.number = None
+        self.may_append: bool = True
+        self.number: int | None = None
 
 
 class Transactions(Protocol):
@@ -59,7 +61,7 @@ class Transactions(Protocol):
 
     @property
     def transactional(self) -> bool:
-        """Whether each record belongs to a transaction. The coordinator then assigns epochs."""
+        """True if each record belongs to a transaction. The coordinator then assigns epochs."""
 
     @property
     def status(self) -> SendStatus:
@@ -67,17 +69,17 @@ class Transactions(Protocol):
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open and no commit or abort is ending it yet."""
+        """True if a transaction is open and no commit or abort is ending it yet."""
 
     @property
     def blocks_readers(self) -> bool:
-        """Whether the coordinator may have an open transaction, which blocks consumers of committed
+        """True if the coordinator may have an open transaction, which blocks consumers of committed
         records until this producer, or its timeout, ends it.
         """
 
     @property
     def produce_adds_partitions(self) -> bool:
-        """Whether the newest version of Produce may be used. From version 12 on a broker adds the
+        """True if the newest version of Produce may be used. From version 12 on a broker adds the
         partition to the transaction (KIP-890), so the client must not add it.
         """
 
@@ -89,7 +91,7 @@ class Transactions(Protocol):
 
     @property
     def producer_id_error(self) -> KafkaError | None:
-        """Why no broker has granted a producer id yet, if known."""
+        """The reason why no broker has granted a producer id yet, if known."""
 
     async def start(self) -> None:
         """Get the producer id, if it is needed before the first record."""
@@ -170,7 +172,7 @@ class NoTransactions:
         wake: Callable[[], None],
     ) -> None:
         self.status: Final = AlwaysOpen()
-        self.lost = 0
+        self.lost: int = 0
         self._config = config
         self._producer = producer
         self._accumulator = accumulator
@@ -226,25 +228,26 @@ class NoTransactions:
 
     def fail(self, error: KafkaError) -> None:
         """Fail all records without an outcome, and log how many accepted ones are not delivered."""
-        if undelivered := self._accumulator.undelivered:
-            self.lost += undelivered
+        undelivered = self._accumulator.undelivered
+        self.lost += undelivered
+        self._accumulator.abort(error)
+        if undelivered:
             log.error(
                 "producer %r has failed, %s not delivered: %s",
                 self._config.client_id,
                 counted(undelivered, "accepted record"),
                 error,
             )
-        self._accumulator.abort(error)
 
     async def end_transaction(self) -> None:
         """Do nothing."""
 
     def stop(self) -> None:
-        """Stop asking for a producer id."""
+        """Stop requesting a producer id."""
         self._producer_id.stop()
 
     async def close(self) -> None:
-        """Stop asking for a producer id, and wait until the task has ended."""
+        """Stop requesting a producer id, and wait until the task has ended."""
         await self._producer_id.close()
 
     def manager(self) -> TransactionManager:
@@ -264,6 +267,8 @@ def make_transactions(
     """Make transactions if ``transactional_id`` is set, else :class:`NoTransactions`."""
     if config.transactional_id is None:
         return NoTransactions(config, producer, runtime.brokers, accumulator, rng, wake)
+    from aioprod.producer.transactions.manager import TransactionManager
+
     return TransactionManager(
         config,
         producer,

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Coroutine, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from aioprod.errors import KafkaError
 from aioprod.metrics import ProducerMetrics, TransactionStep
 from aioprod.producer.transactions.gate import Transactions
-from aioprod.producer.transactions.manager import TransactionManager
 from aioprod.types import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
     PreparedTransaction,
     TopicPartition,
 )
+
+if TYPE_CHECKING:
+    from aioprod.producer.transactions.manager import TransactionManager
 
 
 class TransactionInterface:
@@ -80,7 +82,7 @@ class TransactionInterface:
         """Write all records, and leave the transaction open to be ended here or by another process.
 
         ``close`` does not end a prepared transaction: it stays open until
-        ``transaction_timeout_ms`` is over. This producer can still commit or abort it, and can't
+        ``transaction_timeout_ms`` has passed. This producer can still commit or abort it, and can't
         begin another one before.
 
         Returns:

@@ -7,8 +7,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
+from aioprod.closing import all_in_turn
 from aioprod.config.producer import ProducerConfig
 from aioprod.errors import KafkaError, ProducerFencedError
 from aioprod.metrics import ProducerMetrics
@@ -48,6 +50,8 @@ class TransactionManager:
         status: the producer's state.
     """
 
+    status: TransactionStatus
+
     transactional: Final = True
     lost: Final = 0
     producer_id_error: Final = None
@@ -86,12 +90,12 @@ class TransactionManager:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open and no commit or abort is ending it yet."""
+        """True if a transaction is open and no commit or abort is ending it yet."""
         return self.state in (_S.IN_TRANSACTION, _S.PREPARING, _S.PREPARED, _S.ABORTABLE_ERROR)
 
     @property
     def blocks_readers(self) -> bool:
-        """Whether the coordinator may have an open transaction, which blocks consumers of committed
+        """True if the coordinator may have an open transaction, which blocks consumers of committed
         records until this producer, or its timeout, ends it.
         """
         return (
@@ -102,7 +106,7 @@ class TransactionManager:
 
     @property
     def produce_adds_partitions(self) -> bool:
-        """Whether brokers add partitions to the transaction, from Produce version 12 on (KIP-890).
+        """True if brokers add partitions to the transaction, from Produce version 12 on (KIP-890).
         If not, no such version may be used.
         """
         return self._session.v2
@@ -135,7 +139,10 @@ class TransactionManager:
         """Return whether the partition's batches may be sent now."""
         if self.state is _S.FATAL_ERROR:
             return False
-        if self._session.v2 or tp in self._session.added:
+        session = self._session
+        if session.v2:
+            return not session.previous.awaited or self._tasks.await_previous_end()
+        if tp in session.added:
             return True
         self.partition_used(tp)
         return False
@@ -164,8 +171,9 @@ class TransactionManager:
         """Fail the producer: all records without an outcome, and all later calls."""
         # Set the state first; otherwise a running commit would take the end of its batches for
         # success.
-        self._tasks.fail_for_good(error)
-        self._batches.abort(error)
+        all_in_turn(
+            (partial(self._tasks.fail_permanently, error), partial(self._batches.abort, error))
+        )
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -207,7 +215,7 @@ class TransactionManager:
 
         Raises:
             TransactionStateError: if one is open already.
-            KafkaError: as :meth:`init`; and if an earlier transaction has failed and is not
+            KafkaError: see :meth:`init`; and if an earlier transaction has failed and is not
                 aborted.
         """
         deadline = self._deadline()
@@ -215,12 +223,12 @@ class TransactionManager:
             self.status.check(
                 Call.BEGIN, _S.UNINITIALIZED, _S.INITIALIZING, _S.COMMITTING, _S.ABORTING
             )
-            under_way = (
+            in_progress = (
                 self._tasks.running_end()
                 if self.state in (_S.COMMITTING, _S.ABORTING)
                 else self._tasks.running_init()
             )
-            await self._join(under_way, deadline, Call.BEGIN)
+            await self._join(in_progress, deadline, Call.BEGIN)
         self._tasks.begin()
 
     async def send_offsets(
@@ -244,7 +252,7 @@ class TransactionManager:
         if not arguments[0]:
             return
         deadline = self._deadline()
-        while (running := self._tasks.offsets) is not None and running.under_way:
+        while (running := self._tasks.offsets) is not None and running.in_progress:
             if running.arguments == arguments:
                 await self._join(running, deadline, Call.SEND_OFFSETS)
                 return
@@ -258,7 +266,7 @@ class TransactionManager:
         process can end it; None if nothing was written.
 
         Raises:
-            KafkaError: as :meth:`commit`.
+            KafkaError: see :meth:`commit`.
         """
         deadline = self._deadline()
         if not self._tasks.take_unseen_success(Call.PREPARE):
@@ -313,7 +321,7 @@ class TransactionManager:
         abort it. A prepared transaction is left for the process that ends it.
 
         Raises:
-            KafkaError: as :meth:`commit` and :meth:`abort`.
+            KafkaError: see :meth:`commit` and :meth:`abort`.
         """
         if self.state is _S.COMMITTING:
             await self._join(self._tasks.running_end(), self._deadline(), Call.COMMIT)

@@ -5,9 +5,8 @@ its own timeout.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from aioprod.errors import KafkaError, KafkaTimeoutError, TransactionAbortedError
 from aioprod.producer.transactions.calls import Attempts
@@ -32,8 +31,8 @@ class Operation:
     overtaken: bool = False
 
     @property
-    def under_way(self) -> bool:
-        """Whether it is still running."""
+    def in_progress(self) -> bool:
+        """True if it is still running."""
         return not self.task.done()
 
     def overtake(self) -> None:
@@ -61,7 +60,7 @@ class Operation:
         await asyncio.wait(
             [self.task], timeout=max(0.0, deadline - asyncio.get_running_loop().time())
         )
-        if self.under_way:
+        if self.in_progress:
             trouble = self.attempts.trouble
             continues = "" if call is Call.START else f": {self.call.value}() continues"
             raise KafkaTimeoutError(
@@ -74,7 +73,7 @@ class Operation:
 
     async def cancel(self) -> None:
         """Cancel it if it is running, whether its request is in flight or not."""
-        if self.under_way:
+        if self.in_progress:
             self.task.cancel()
             await asyncio.wait([self.task])
 
@@ -108,36 +107,28 @@ class Flush:
 
     Args:
         wait_for_sent: flushes, and returns when every batch has its outcome.
-        spawn: starts a task that ends with the producer at the latest.
     """
 
-    def __init__(
-        self,
-        wait_for_sent: Callable[[], Awaitable[None]],
-        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
-    ) -> None:
+    def __init__(self, wait_for_sent: Callable[[], Awaitable[None]]) -> None:
         self._wait_for_sent = wait_for_sent
-        self._spawn = spawn
-        self._task: asyncio.Task[None] | None = None
+        self._scope: asyncio.Timeout | None = None
 
     async def run(self, matters: Callable[[], bool]) -> None:
         """Wait as long as ``matters()`` is true."""
         while matters():
-            self._task = flushing = self._spawn(self._all_sent(), "flush-transaction")
+            self._scope = scope = asyncio.timeout(None)
             try:
-                await asyncio.wait([flushing])
-            finally:
-                flushing.cancel()
-                if self._task is flushing:
-                    self._task = None
-            if not flushing.cancelled():
-                flushing.result()
+                async with scope:
+                    await self._wait_for_sent()
                 return
+            except TimeoutError:
+                pass  # given up
+            finally:
+                if self._scope is scope:
+                    self._scope = None
 
     def give_up(self) -> None:
-        """Make waiting tasks check ``matters`` again."""
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _all_sent(self) -> None:
-        await self._wait_for_sent()
+        """Make the waiting task check ``matters`` again."""
+        scope, self._scope = self._scope, None
+        if scope is not None:
+            scope.reschedule(0)

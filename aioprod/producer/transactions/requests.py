@@ -90,7 +90,7 @@ def _version(peer: Peer, kind: type[Request[Any]], *, v2: bool, newest: int | No
 def init_producer_id(
     peer: Peer, transactional_id: str, timeout_ms: int, identity: ProducerIdAndEpoch | None
 ) -> tuple[InitProducerIdRequest, int]:
-    """Make a request for a producer id or, with the present id and epoch, for the next epoch
+    """Make a request for a producer id or, with the current id and epoch, for the next epoch
     (KIP-360).
 
     Before Kafka 2.5 only the first form exists. It returns a new epoch too, but does not detect

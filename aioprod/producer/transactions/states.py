@@ -7,9 +7,9 @@ from __future__ import annotations
 from enum import Enum
 
 from aioprod.errors import KafkaError, ProducerClosedError, TransactionStateError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 class TransactionState(Enum):
@@ -110,11 +110,11 @@ class TransactionStatus:
     """
 
     def __init__(self, transactional_id: str) -> None:
-        self.state = _S.UNINITIALIZED
+        self.state: TransactionState = _S.UNINITIALIZED
         self.error: KafkaError | None = None
         self.closed: ProducerClosedError | None = None
-        self.may_append = False
-        self.number = 0
+        self.may_append: bool = False
+        self.number: int = 0
         self._id = transactional_id
 
     def go(self, state: TransactionState, error: KafkaError | None = None) -> None:

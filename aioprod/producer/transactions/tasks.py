@@ -21,15 +21,16 @@ from aioprod.errors import (
     KafkaError,
     TransactionAbortedError,
 )
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions.calls import Attempts
 from aioprod.producer.transactions.coordinator_state import CoordinatorState
 from aioprod.producer.transactions.operations import Flush, Operation
 from aioprod.producer.transactions.states import Call, TransactionState, TransactionStatus
+from aioprod.running_loop import start_task
 from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 _S = TransactionState
 _CLOSE_TIMEOUT_S = 1.0
@@ -76,13 +77,15 @@ class TransactionTasks:
         assert config.transactional_id is not None
         self.offsets: Operation | None = None
         self._id = config.transactional_id
+        self._client_id = config.client_id
         self._producer = producer
         self._session = session
         self._status = status
         self._batches = batches
         self._wake = wake
-        self._flush = Flush(batches.flush, self._spawn)
+        self._flush = Flush(batches.flush)
         self._adding: Attempts | None = None
+        self._awaiting: asyncio.Task[None] | None = None
         self._ending: Operation | None = None
         self._initializing: Operation | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -103,7 +106,7 @@ class TransactionTasks:
 
     @property
     def outcome_was_seen(self) -> bool:
-        """Whether a caller has got the outcome of the last prepare, commit or abort."""
+        """True if a caller has received the result of the last prepare, commit or abort."""
         return self._ending is not None and self._ending.seen
 
     def overtake_commit(self) -> bool:
@@ -157,7 +160,7 @@ class TransactionTasks:
         return Operation(call, task, attempts, arguments)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work, name=f"aioprod-{name}")
+        task = start_task(work, name=f"aioprod-{name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         # Retrieve the exception: no caller may wait, and the state has the failure.
@@ -167,7 +170,7 @@ class TransactionTasks:
     def running_init(self) -> Operation:
         """Return the operation that gets a producer id or epoch; start it if it is not running."""
         running = self._initializing
-        if running is None or not running.under_way:
+        if running is None or not running.in_progress:
             if self._status.state is not _S.INITIALIZING:
                 self._status.go(_S.INITIALIZING)
             attempts = Attempts()
@@ -188,7 +191,7 @@ class TransactionTasks:
         is not running.
         """
         running = self._ending
-        if running is None or not running.under_way:
+        if running is None or not running.in_progress:
             attempts = Attempts()
             works = {
                 _S.PREPARING: (Call.PREPARE, self._prepare),
@@ -203,7 +206,7 @@ class TransactionTasks:
         try:
             await self._session.initialize(attempts)
         except FatalProducerError as error:
-            self.fail_for_good(error)
+            self.fail_permanently(error)
             raise
         except KafkaError:
             self._status.go(_S.UNINITIALIZED)
@@ -223,6 +226,15 @@ class TransactionTasks:
             attempts.run_by(task)
             # If it is cancelled from outside, the sender asks again, which starts another task.
             task.add_done_callback(lambda _: self._wake())
+
+    def await_previous_end(self) -> bool:
+        """Start to wait for the end of the previous transaction, which wakes the sender. Return
+        False: no records may be sent before.
+        """
+        if self._awaiting is None or self._awaiting.done():
+            self._awaiting = self._spawn(self._session.previous.wait(), "await-previous-end")
+            self._awaiting.add_done_callback(lambda _: self._wake())
+        return False
 
     async def _add_partitions(self, attempts: Attempts) -> None:
         with self._failures_noted():
@@ -267,13 +279,13 @@ class TransactionTasks:
                     "record was sent"
                 )
             )
-            for under_way in (
+            for in_progress in (
                 self._adding,
                 self.offsets.attempts if self.offsets is not None else None,
             ):
-                if under_way is not None and under_way.task is not None:
-                    under_way.stop()
-                    await asyncio.wait([under_way.task])
+                if in_progress is not None and in_progress.task is not None:
+                    in_progress.stop()
+                    await asyncio.wait([in_progress.task])
             await self._outcomes()
             self._status.check(Call.ABORT, _S.ABORTING)
             await self._session.end(attempts, commit=False)
@@ -321,38 +333,41 @@ class TransactionTasks:
             raise self._fault(error) from error
 
     def _fault(self, error: Exception) -> KafkaError:
-        log.error(
-            "transactional_id=%r: unexpected error; please report it", self._id, exc_info=error
-        )
         fatal = KafkaError(f"transactional_id={self._id!r}: {error!r}; close this producer")
-        self.fail_for_good(fatal)
+        self.fail_permanently(fatal)
+        log.error(
+            "%s: transactional_id=%r: unexpected error; please report it",
+            self._client_id,
+            self._id,
+            exc_info=error,
+        )
         return fatal
 
     def fail(self, error: AbortableTransactionError | KafkaError) -> None:
         """Fail the transaction, or the producer if the error is not an abortable one."""
         if not isinstance(error, AbortableTransactionError):
-            self.fail_for_good(error)
+            self.fail_permanently(error)
             return
         if error.code == ErrorCode.UNKNOWN_PRODUCER_ID:
             self._producer.request_epoch()
         if self._status.state not in WRITING:
             return
         self._status.go(_S.ABORTABLE_ERROR, error)
-        log.warning("%s", error)
-        self._give_up()
         # Later: the sender may be iterating over its batches.
         asyncio.get_running_loop().call_soon(self._batches.drop_unsent, error)
+        self._give_up()
+        log.warning("%s: %s", self._client_id, error)
 
-    def fail_for_good(self, error: KafkaError) -> None:
+    def fail_permanently(self, error: KafkaError) -> None:
         """Fail the producer."""
         if self._status.state is _S.FATAL_ERROR:
             return
         self._status.go(_S.FATAL_ERROR, error)
-        log.error("%s", error)
+        asyncio.get_running_loop().call_soon(self._batches.abort, error)
         self._give_up()
         if self.offsets is not None:
             self.offsets.attempts.stop()
-        asyncio.get_running_loop().call_soon(self._batches.abort, error)
+        log.error("%s: %s", self._client_id, error)
 
     def _give_up(self) -> None:
         """End the waits for records or partitions of the failed transaction."""

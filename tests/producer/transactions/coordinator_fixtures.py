@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from aioprod.producer.transactions import TransactionManager
+from aioprod.producer.transactions.manager import TransactionManager
 from tests.producer.transactions.coordinator_script import CoordinatorScript, FakeSender
 
 
@@ -30,7 +30,7 @@ def second() -> CoordinatorScript:
 
 @pytest.fixture
 async def closing() -> AsyncIterator[list[TransactionManager]]:
-    """Managers to close at the end; nothing of theirs may be left then (see conftest)."""
+    """Managers that are closed at the end; then none of their tasks may be left (see conftest)."""
     managers: list[TransactionManager] = []
     yield managers
     for manager in managers:

@@ -14,7 +14,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, KafkaError, UnsupportedVersionError
 from aioprod.metrics import ProducerMetrics
 from aioprod.producer.sequences import ProducerState
-from aioprod.producer.transactions import TransactionManager
+from aioprod.producer.transactions.manager import TransactionManager
 from aioprod.protocol.message import Message, Request
 from aioprod.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
@@ -56,8 +56,8 @@ _NAMES: dict[type[Request[Any]], str] = {
 }
 
 Step = ErrorCode | KafkaError | asyncio.Event | Callable[[], None]
-"""What happens to one request: a code in the answer, a broken request, a pause until the event is
-set, or something to be called.
+"""The outcome of one request: an error code in the response, a failed request, a pause until the
+event is set, or a function to call.
 """
 
 
@@ -210,13 +210,13 @@ class FakeSender:
     def __init__(self, coordinators: CoordinatorScript, **settings: Any) -> None:
         fast = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 2, "max_block_ms": 2_000, **settings}
         self.config = ProducerConfig(transactional_id="x", **fast)
-        self.producer = ProducerState(transactional=True)
+        self.producer = ProducerState("p", transactional=True)
         self.dropped: list[KafkaError] = []
         self.fatal: list[KafkaError] = []
         self.waiting: list[TopicPartition] = []
         self.in_flight: list[TopicPartition] = []
         self.written: list[TopicPartition] = []
-        self.hold_answers = False
+        self.keep_answers = False
         self._changed = asyncio.Event()
         self.manager = TransactionManager(
             self.config,
@@ -243,7 +243,7 @@ class FakeSender:
                 self.waiting.remove(tp)
                 self.manager.batch_sent(tp)
                 self.in_flight.append(tp)
-        if not self.hold_answers:
+        if not self.keep_answers:
             self.written += self.in_flight
             self.in_flight.clear()
 

@@ -1,5 +1,5 @@
-"""What each code means in each answer: every code has a action, and the ones that matter have
-Kafka's.
+"""Each error code in each response has an action, and the important ones have that of Kafka's
+client.
 """
 
 from __future__ import annotations
@@ -114,9 +114,7 @@ def test_no_api_is_left_out() -> None:
 
 @pytest.mark.parametrize("number", [-2, 134, 999])
 @pytest.mark.parametrize("api", CoordinatorApi)
-def test_a_code_that_nobody_knows_yet_kills_nothing_unsaid(
-    api: CoordinatorApi, number: int
-) -> None:
+def test_an_unknown_code_kills_nothing_without_a_log_line(api: CoordinatorApi, number: int) -> None:
     assert action_of_code(api, ErrorCode.of(number)) in (V.FATAL, V.ABORTABLE)
 
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from aioprod.errors import KafkaError, TransactionStateError
-from aioprod.producer.transactions import TransactionState
+from aioprod.producer.transactions.states import TransactionState
 from aioprod.types import TopicPartition
 from tests.producer.transactions.coordinator_script import CoordinatorScript, FakeSender
 
@@ -25,7 +25,7 @@ MANY = 200
 async def senders(
     request: pytest.FixtureRequest,
 ) -> AsyncIterator[list[tuple[FakeSender, CoordinatorScript]]]:
-    """As many as the test makes, all closed at the end."""
+    """Senders for all steps of a test, which are closed at the end."""
     made: list[tuple[FakeSender, CoordinatorScript]] = []
     for _ in range(MANY):
         coordinators = CoordinatorScript(level=request.param)
@@ -52,7 +52,7 @@ async def perform(sender: FakeSender, call: str) -> None:
 
 
 async def finish(sender: FakeSender, coordinators: CoordinatorScript, call: str) -> None:
-    """What an application does next must work, and have the effect that it has without any
+    """Finish the transaction: the next steps of an application must succeed as they do without a
     cancellation.
     """
     manager = sender.manager
@@ -66,7 +66,7 @@ async def finish(sender: FakeSender, coordinators: CoordinatorScript, call: str)
             await manager.begin()
         sender.send(T0)
         await manager.commit()
-    # The next one, which waits for the end of the one before.
+    # The next one, which waits for the end of the previous one.
     await manager.begin()
     sender.send(T1)
     await manager.commit()
@@ -91,7 +91,7 @@ async def test_the_caller_is_cancelled_at_every_step(
         assert caller.cancelled()
         async with asyncio.timeout(2):
             await finish(sender, coordinators, call)
-        # An abort may have had nothing to tell the coordinator.
+        # An abort may have had nothing to show the coordinator.
         assert coordinators.ended in (
             [[False, True], [True]] if call == "abort" else [[True, True]]
         )

@@ -25,7 +25,8 @@ from aioprod.errors import (
     TransactionStateError,
     UnsupportedVersionError,
 )
-from aioprod.producer.transactions import TransactionManager, TransactionState
+from aioprod.producer.transactions.manager import TransactionManager
+from aioprod.producer.transactions.states import TransactionState
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.types import TopicPartition
 from tests.producer.transactions.coordinator_script import (
@@ -192,7 +193,7 @@ async def test_refused_credentials_are_not_hammered(
         E.UNKNOWN_SERVER_ERROR,
     ],
 )
-async def test_init_refused_for_good(
+async def test_init_refused_permanently(
     coordinators: CoordinatorScript, made: Made, code: ErrorCode
 ) -> None:
     sender, manager = made(coordinators)
@@ -213,7 +214,7 @@ async def test_init_refused_for_good(
 async def test_a_broker_without_transactions(coordinators: CoordinatorScript, made: Made) -> None:
     _, manager = made(coordinators)
     coordinators.on(
-        INIT, UnsupportedVersionError("127.0.0.1:1 has InitProducerIdRequest versions 0 to -1")
+        INIT, UnsupportedVersionError("127.0.0.1:1 supports InitProducerIdRequest versions 0 to -1")
     )
     with pytest.raises(FatalProducerError, match="versions 0 to -1"):
         await manager.init()
@@ -338,7 +339,7 @@ async def test_offsets_of_a_member_that_was_replaced(
 async def test_an_abort_that_shall_be_aborted_is_fatal(
     coordinators: CoordinatorScript, made: Made
 ) -> None:
-    """KAFKA-19250: else the application would abort for ever."""
+    """KAFKA-19250: else the application would abort forever."""
     sender, manager = made(coordinators)
     await manager.begin()
     sender.send(T0)
@@ -406,7 +407,7 @@ async def test_a_producer_that_the_coordinator_has_forgotten_gets_a_new_epoch(
     assert (asked.producer_id, asked.producer_epoch) == before == (1000, 0)
 
 
-async def test_a_fault_of_ours_hangs_nobody(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_a_fault_of_ours_hangs_no_caller(coordinators: CoordinatorScript, made: Made) -> None:
     def fault() -> None:
         raise ZeroDivisionError("a fault")
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, cast
 
 import pytest
 
@@ -32,6 +32,7 @@ from aioprod.testing import (
     hold_answer,
 )
 from aioprod.types import ConsumerGroupMetadata, TopicPartition
+from tests.selection import shares_by_default
 from tests.waiting import until
 
 FAST = {
@@ -75,7 +76,7 @@ def made(cluster: EmbeddedCluster, **settings: Any) -> Producer:
 
 
 def seen(cluster: EmbeddedCluster) -> list[bytes | None]:
-    """What readers of committed records get, in order within each partition."""
+    """Return the records that readers of committed records get, in order within each partition."""
     return [record.value for record in cluster.records("t", committed_only=True)]
 
 
@@ -170,18 +171,30 @@ async def one_transaction(producer: Producer, end: str, tag: bytes = b"a") -> No
     await (producer.commit_transaction() if end == "commit" else producer.abort_transaction())
 
 
+CODES = [*ErrorCode, *(cast("ErrorCode", number) for number in (134, 999))]
+
+
 @pytest.mark.virtual_time
 @pytest.mark.parametrize(
-    ("protocol", "api"),
-    [(0, api) for api in STEPS] + [(2, api) for api in STEPS if api not in OF_THE_FIRST],
-    ids=lambda part: part.name if isinstance(part, ApiKey) else f"level{part}",
+    ("protocol", "api", "codes"),
+    [
+        pytest.param(
+            level, api, *share.values, id=f"level{level}-{api.name}-{share.id}", marks=share.marks
+        )
+        for place, (level, api) in enumerate(
+            [(0, api) for api in STEPS] + [(2, api) for api in STEPS if api not in OF_THE_FIRST]
+        )
+        for share in shares_by_default(CODES, 6, place)
+    ],
     indirect=["protocol"],
 )
-async def test_every_code_at_each_step(cluster: EmbeddedCluster, api: ApiKey) -> None:
+async def test_every_code_at_each_step(
+    cluster: EmbeddedCluster, api: ApiKey, codes: Sequence[ErrorCode]
+) -> None:
     """aiokafka#1004: an unexpected code kills the sender, and everything hangs."""
     cluster.create_topic("t")
     expected: set[bytes | None] = set()
-    for code in (*ErrorCode, 134, 999):
+    for code in codes:
         if code == ErrorCode.NONE or (
             api == ApiKey.PRODUCE and code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
         ):
@@ -339,7 +352,7 @@ async def test_a_block_that_is_cancelled_is_aborted(cluster: EmbeddedCluster) ->
 
 
 async def test_transactions_cancelled_at_every_step(cluster: EmbeddedCluster) -> None:
-    """Each is seen whole or not at all, and the producer goes on."""
+    """Each transaction is visible as a whole or not at all, and the producer continues."""
     async with made(cluster) as producer, asyncio.timeout(60):
         await one_transaction(producer, "commit", b"warm")
         for steps in range(2_000):
@@ -368,10 +381,10 @@ async def test_transactions_cancelled_at_every_step(cluster: EmbeddedCluster) ->
     assert set(by_step.values()) == {6}, by_step
 
 
-async def test_closing_while_a_commit_is_under_way_commits_nothing_half(
+async def test_closing_while_a_commit_is_in_progress_commits_nothing_half(
     cluster: EmbeddedCluster,
 ) -> None:
-    """What the closing producer fails must not be taken for done."""
+    """Batches that fail because the producer closes do not count as finished."""
     gate = asyncio.Event()
     producer = made(cluster)
     await producer.start()
@@ -424,7 +437,9 @@ async def test_a_sender_task_that_is_killed_commits_nothing_half(cluster: Embedd
 async def test_a_send_that_waited_for_memory_does_not_slip_into_a_commit(
     cluster: EmbeddedCluster,
 ) -> None:
-    """Appended behind the commit's back it would be part of the next transaction, or of none."""
+    """If it were appended after the commit, it would be part of the next transaction, or of
+    none.
+    """
     gate = asyncio.Event()
     settings = {"buffer_memory": 1_000, "batch_size": 400, "max_request_size": 1_000}
     async with made(cluster, **settings) as producer, asyncio.timeout(10):
@@ -529,7 +544,7 @@ def trouble(cluster: EmbeddedCluster, rng: random.Random, codes: list[ErrorCode]
         cluster.move_leader("t", rng.randint(0, 2), rng.randint(1, 3))
 
 
-async def test_an_abort_has_batches_of_unknown_fate_settled_first(
+async def test_an_abort_has_batches_of_unknown_fate_finished_first(
     protocol: int, cluster: EmbeddedCluster
 ) -> None:
     """Under the first protocol a late copy would count for the next transaction: its broker's word
@@ -561,8 +576,8 @@ async def test_an_abort_has_batches_of_unknown_fate_settled_first(
 
 @pytest.mark.virtual_time
 async def test_an_abort_while_the_last_markers_are_still_written() -> None:
-    """Found by the simulation: of an unknown transaction, a coordinator says
-    PRODUCER_FENCED while it still ends the one before.
+    """Found by the simulation. For an unknown transaction, a coordinator says PRODUCER_FENCED while
+    it still ends the previous one.
 
     A partition that can't be reached is enough for that: its marker waits, records are refused as
     concurrent until they expire, and the abort that follows is the first request of the new epoch.

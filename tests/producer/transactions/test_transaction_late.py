@@ -1,4 +1,4 @@
-"""What still waits, or is still under way, when a transaction is over: no caller waits in vain,
+"""Calls that wait, or are in progress, when a transaction ends: no caller waits forever,
 and it does not touch the next one.
 """
 
@@ -58,7 +58,7 @@ async def test_a_late_copy_of_what_had_no_answer_meets_a_newer_epoch(lost: str, 
                     "the next epoch of the same producer id"
                 )
             await manager.commit()
-            # Trouble that is over costs nothing more.
+            # Trouble that has ended costs nothing more.
             await manager.begin()
             sender.send(T0)
             await manager.commit()
@@ -81,7 +81,7 @@ async def test_what_is_to_go_again_behind_a_refused_batch_is_dropped(then: str, 
             "retry_backoff_ms": 20,
             "retry_backoff_max_ms": 20,
         }
-        async with Producer(broker.bootstrap_servers, transactional_id="x", **settings) as producer:  # type: ignore[arg-type]
+        async with Producer(broker.bootstrap_servers, transactional_id="x", **settings) as producer:  # type: ignore[call-overload]
             await producer.begin_transaction()
             await producer.send_and_wait("t", b"known")
             broker.on(ApiKey.PRODUCE, drop_before(), times=1)

@@ -16,7 +16,8 @@ from aioprod.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
-from aioprod.producer.transactions import TransactionManager, TransactionState
+from aioprod.producer.transactions.manager import TransactionManager
+from aioprod.producer.transactions.states import TransactionState
 from aioprod.protocol.messages.end_txn import EndTxnRequest
 from aioprod.types import ConsumerGroupMetadata, TopicPartition
 from tests.producer.transactions.coordinator_script import (
@@ -108,7 +109,7 @@ async def test_an_empty_transaction_needs_no_request(
     assert manager.state is S.READY
 
 
-async def test_partitions_opened_while_a_request_is_under_way_go_into_the_next(
+async def test_partitions_opened_while_a_request_is_in_flight_go_into_the_next(
     first: CoordinatorScript, made: Made
 ) -> None:
     sender, manager = made(first)
@@ -143,12 +144,14 @@ async def test_a_partition_is_added_once_per_transaction(
     assert first.requests.count(ADD) == 2
 
 
-async def test_the_members_of_a_group_are_told(coordinators: CoordinatorScript, made: Made) -> None:
+async def test_the_members_of_a_group_are_reported(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
     _, manager = made(coordinators)
     await manager.begin()
     await manager.send_offsets(OFFSETS_OF_T, ConsumerGroupMetadata("g", 3, "m"))
-    told = coordinators.messages[-1]
-    assert (told.generation_id_or_member_epoch, told.member_id) == (3, "m")  # type: ignore[attr-defined]
+    reported = coordinators.messages[-1]
+    assert (reported.generation_id_or_member_epoch, reported.member_id) == (3, "m")  # type: ignore[attr-defined]
     assert coordinators.keys[-1][1] == "g"
     await manager.commit()
     assert coordinators.ended == [True]
@@ -238,7 +241,7 @@ async def test_init_twice_is_fine(coordinators: CoordinatorScript, made: Made) -
 # -- several tasks ---------------------------------------------------------------------------------
 
 
-async def test_of_two_that_begin_one_is_told_off(
+async def test_of_two_that_begin_one_is_refused(
     coordinators: CoordinatorScript, made: Made
 ) -> None:
     _, manager = made(coordinators)
@@ -303,7 +306,7 @@ async def test_an_abort_overtakes_a_commit_that_waits_for_records(
     sender, manager = made(coordinators)
     await manager.begin()
     sender.send(T0)
-    sender.hold_answers = True
+    sender.keep_answers = True
     commit = asyncio.create_task(manager.commit())
     await until(lambda: bool(sender.in_flight))
     abort = asyncio.create_task(manager.abort())
@@ -312,7 +315,7 @@ async def test_an_abort_overtakes_a_commit_that_waits_for_records(
         match=r"abort_transaction\(\) was called before the commit was sent",
     ):
         await commit
-    sender.hold_answers = False
+    sender.keep_answers = False
     sender._changed.set()
     await abort
     assert coordinators.ended == [False]
@@ -358,7 +361,7 @@ async def test_a_call_out_of_time_goes_on_and_can_be_joined(
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("call", ["commit", "abort"])
-async def test_who_comes_back_after_the_end_hears_of_it(
+async def test_who_comes_back_after_the_end_learns_of_it(
     coordinators: CoordinatorScript, made: Made, call: str
 ) -> None:
     sender, manager = made(coordinators, max_block_ms=20)

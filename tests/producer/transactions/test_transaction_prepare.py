@@ -19,7 +19,8 @@ from aioprod.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
-from aioprod.producer.transactions import TransactionManager, TransactionState
+from aioprod.producer.transactions.manager import TransactionManager
+from aioprod.producer.transactions.states import TransactionState
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, fail
 from aioprod.types import TopicPartition
@@ -38,7 +39,7 @@ async def preparing_behind_a_record(
 ) -> asyncio.Task[PreparedTransaction | None]:
     """A preparation that waits for a record's acknowledgement."""
     await manager.begin()
-    sender.hold_answers = True
+    sender.keep_answers = True
     sender.send(T0)
     preparing = asyncio.create_task(manager.prepare())
     await until(lambda: sender.in_flight == [T0])
@@ -128,7 +129,7 @@ async def test_an_abort_overtakes_the_preparation(
 ) -> None:
     sender, manager = made(coordinators)
     preparing = await preparing_behind_a_record(sender, manager)
-    sender.hold_answers = False
+    sender.keep_answers = False
     await manager.abort()
     with pytest.raises(TransactionAbortedError):
         await preparing
@@ -144,19 +145,19 @@ async def test_a_preparation_whose_caller_left_goes_on(
     with pytest.raises(asyncio.CancelledError):
         await preparing
     assert manager.state is S.PREPARING
-    sender.hold_answers = False
+    sender.keep_answers = False
     sender._changed.set()
     prepared = await manager.prepare()
     assert prepared is not None and prepared.producer_id == 1000
 
 
 @pytest.mark.virtual_time
-async def test_a_slow_preparation_tells_its_limit(
+async def test_a_slow_preparation_shows_its_limit(
     coordinators: CoordinatorScript, made: Made
 ) -> None:
     sender, manager = made(coordinators, max_block_ms=20)
     await manager.begin()
-    sender.hold_answers = True
+    sender.keep_answers = True
     sender.send(T0)
     with pytest.raises(
         KafkaTimeoutError, match=r"prepare_transaction\(\) not done within max_block_ms=20"
@@ -177,7 +178,7 @@ async def test_closing_leaves_a_prepared_transaction_to_others(version: int) -> 
         assert broker.records("t", committed_only=True) == [] != broker.records("t")
 
 
-async def test_closing_aborts_what_nobody_was_told_to_be_prepared(broker: EmbeddedCluster) -> None:
+async def test_closing_aborts_what_was_not_prepared(broker: EmbeddedCluster) -> None:
     producer = Producer(broker.bootstrap_servers, transactional_id="p")
     await producer.start()
     await producer.begin_transaction()
@@ -191,7 +192,7 @@ async def test_closing_aborts_what_nobody_was_told_to_be_prepared(broker: Embedd
     assert broker.records("t", committed_only=True) == []
 
 
-async def test_a_refused_record_is_told_by_prepare(broker: EmbeddedCluster) -> None:
+async def test_a_refused_record_is_reported_by_prepare(broker: EmbeddedCluster) -> None:
     broker.on(ApiKey.PRODUCE, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED), times=None)
     async with Producer(broker.bootstrap_servers, transactional_id="p") as producer:
         await producer.begin_transaction()

@@ -19,7 +19,8 @@ from aioprod.errors import (
     ProducerClosedError,
     ProducerFencedError,
 )
-from aioprod.producer.transactions import TransactionManager, TransactionState
+from aioprod.producer.transactions.manager import TransactionManager
+from aioprod.producer.transactions.states import TransactionState
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.types import TopicPartition
 from tests.producer.transactions.coordinator_script import (
@@ -48,7 +49,7 @@ async def test_a_record_that_failed_stops_the_commit(
 ) -> None:
     sender, manager = made(coordinators)
     await manager.begin()
-    sender.hold_answers = True
+    sender.keep_answers = True
     sender.send(T0)
     commit = asyncio.create_task(manager.commit())
     await until(lambda: bool(sender.in_flight))
@@ -74,7 +75,7 @@ async def test_a_commit_does_not_wait_for_the_rest_when_one_record_failed(
     """franz-go once waited until the transaction timed out."""
     sender, manager = made(coordinators)
     await manager.begin()
-    sender.hold_answers = True
+    sender.keep_answers = True
     sender.send(T0, T1)
     commit = asyncio.create_task(manager.commit())
     await until(lambda: len(sender.in_flight) == 2)
@@ -86,17 +87,17 @@ async def test_a_commit_does_not_wait_for_the_rest_when_one_record_failed(
     assert not abort.done(), (
         "what is in flight has to be waited for, or it could be written after the end"
     )
-    sender.hold_answers = False
+    sender.keep_answers = False
     sender._changed.set()
     await abort
 
 
-async def test_the_first_error_is_the_one_that_is_told(
+async def test_the_first_error_is_the_one_that_is_reported(
     coordinators: CoordinatorScript, made: Made, caplog: pytest.LogCaptureFixture
 ) -> None:
     sender, manager = made(coordinators)
     await manager.begin()
-    sender.hold_answers = True
+    sender.keep_answers = True
     sender.send(T0, T1)
     await until(lambda: manager.may_send(T0) and manager.may_send(T1))
     sender.look()
@@ -113,7 +114,7 @@ async def test_a_failure_while_aborting_is_nobodys_business(
 ) -> None:
     sender, manager = made(coordinators)
     await manager.begin()
-    sender.hold_answers = True
+    sender.keep_answers = True
     sender.send(T0)
     await until(lambda: manager.may_send(T0))
     sender.look()
@@ -125,12 +126,12 @@ async def test_a_failure_while_aborting_is_nobodys_business(
 
 
 @pytest.mark.parametrize("calling", ["nothing", "commit", "abort"])
-async def test_a_record_that_fails_for_good_ends_the_producer(
+async def test_a_record_that_fails_permanently_ends_the_producer(
     coordinators: CoordinatorScript, made: Made, calling: str
 ) -> None:
     sender, manager = made(coordinators)
     await manager.begin()
-    sender.hold_answers = True
+    sender.keep_answers = True
     sender.send(T0)
     await until(lambda: manager.may_send(T0))
     sender.look()
@@ -151,7 +152,7 @@ async def test_a_sender_that_is_gone_commits_nothing(
 ) -> None:
     sender, manager = made(coordinators)
     await manager.begin()
-    sender.hold_answers = True
+    sender.keep_answers = True
     sender.send(T0)
     commit = asyncio.create_task(manager.commit())
     await until(lambda: bool(sender.in_flight))
@@ -199,7 +200,7 @@ def frames(error: BaseException) -> int:
 
 
 @pytest.mark.parametrize("name", [INIT, OFFSETS, END])
-async def test_close_ends_what_is_under_way(
+async def test_close_ends_what_is_in_progress(
     coordinators: CoordinatorScript, made: Made, name: str
 ) -> None:
     sender, manager = made(coordinators)
@@ -228,7 +229,7 @@ async def test_stop_comes_before_records_fail(coordinators: CoordinatorScript, m
     """A producer that closes fails what is left: no commit may take that for success."""
     sender, manager = made(coordinators)
     await manager.begin()
-    sender.hold_answers = True
+    sender.keep_answers = True
     sender.send(T0)
     commit = asyncio.create_task(manager.commit())
     await until(lambda: bool(sender.in_flight))
@@ -242,7 +243,7 @@ async def test_stop_comes_before_records_fail(coordinators: CoordinatorScript, m
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("state", ["nothing", "open", "committing", "aborting", "failed"])
-async def test_settle_leaves_no_transaction_open(
+async def test_finish_leaves_no_transaction_open(
     coordinators: CoordinatorScript, made: Made, state: str
 ) -> None:
     sender, manager = made(coordinators, max_block_ms=200)

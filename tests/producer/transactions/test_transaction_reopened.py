@@ -1,5 +1,5 @@
-"""A late copy of what opens a transaction comes when that is over (first protocol): the next epoch
-can be asked for all the same.
+"""A late copy of the request that opens a transaction arrives after its end (first protocol): the
+next epoch can still be requested.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 from aioprod import Producer, ProducerFencedError, TopicPartition
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaError
-from aioprod.producer.transactions import TransactionManager
+from aioprod.producer.transactions.manager import TransactionManager
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.testing import EmbeddedCluster, drop_before, hold, hold_answer
@@ -51,7 +51,7 @@ async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[EmbeddedClust
 
 @asynccontextmanager
 async def late_copies(cluster: EmbeddedCluster) -> AsyncIterator[TransactionalClient]:
-    """Says again what the present producer has said."""
+    """Repeats the requests of the current producer."""
     async with RawClient(cluster.bootstrap_servers) as client:
         late = TransactionalClient(client, "x", "t", V1)
         late.producer_id, late.epoch = cluster.transactions["x"].identity
@@ -81,8 +81,8 @@ def seen(cluster: EmbeddedCluster) -> list[bytes | None]:
     "opener", [ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN], ids=lambda api: api.name
 )
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-@pytest.mark.parametrize("place", ["behind the end", "right before the next epoch"])
-async def test_a_late_copy_fences_nobody(
+@pytest.mark.parametrize("place", ["after the end", "right before the next epoch"])
+async def test_a_late_copy_fences_no_producer(
     cluster: EmbeddedCluster, opener: ApiKey, commit: bool, place: str
 ) -> None:
     async with (
@@ -90,7 +90,7 @@ async def test_a_late_copy_fences_nobody(
         asyncio.TaskGroup() as tasks,
     ):
         gate = asyncio.Event()
-        if place == "behind the end":
+        if place == "after the end":
             cluster.on(ApiKey.END_TXN, hold_answer(gate), times=1)
         else:
             cluster.on(ApiKey.INIT_PRODUCER_ID, hold(gate), times=1)
@@ -99,13 +99,9 @@ async def test_a_late_copy_fences_nobody(
                 end_with_a_request_unanswered(cluster, producer, commit=commit, opener=opener)
             )
             await cluster.wait_for_request(
-                *(
-                    (ApiKey.END_TXN, 1)
-                    if place == "behind the end"
-                    else (ApiKey.INIT_PRODUCER_ID, 2)
-                )
+                *((ApiKey.END_TXN, 1) if place == "after the end" else (ApiKey.INIT_PRODUCER_ID, 2))
             )
-            wanted = ENDED if place == "behind the end" else (TransactionState.ONGOING,)
+            wanted = ENDED if place == "after the end" else (TransactionState.ONGOING,)
             await ask_until(
                 lambda state: state in wanted,
                 lambda: asyncio.sleep(0, cluster.transactions["x"].state),
@@ -152,8 +148,8 @@ async def test_who_has_taken_over_is_found_all_the_same(cluster: EmbeddedCluster
 
 
 async def test_who_takes_over_meanwhile_gets_another_epoch(cluster: EmbeddedCluster) -> None:
-    """No producer has the epoch that is asked for in the end: the transaction that was opened for
-    that keeps it free.
+    """No producer has the epoch that is finally requested: the transaction that was opened for this
+    purpose keeps it free.
     """
     old, successor = (
         Producer(cluster.bootstrap_servers, transactional_id="x", **FAST) for _ in range(2)
@@ -238,7 +234,7 @@ async def test_a_late_end_alone_opens_nothing(first: CoordinatorScript, made: Ma
 async def test_an_epoch_that_was_fenced_by_asking_is_followed_by_the_one_behind_it(
     first: CoordinatorScript, made: Made, code: ErrorCode
 ) -> None:
-    """Where the answer to InitProducerId was lost, also AddPartitionsToTxn is told of it."""
+    """If the response to InitProducerId was lost, AddPartitionsToTxn has this response, too."""
     sender, manager = made(first)
     first.on(ADD, broken(), ErrorCode.NONE, ErrorCode.NONE, code, code)
     first.on(INIT, ErrorCode.NONE, broken(), ErrorCode.CONCURRENT_TRANSACTIONS, code)
@@ -259,7 +255,7 @@ async def test_an_epoch_that_was_fenced_by_asking_is_followed_by_the_one_behind_
     )
 
 
-async def test_asked_for_the_first_time_it_is_told_that_another_has_taken_over(
+async def test_asked_for_the_first_time_it_is_reported_that_another_has_taken_over(
     first: CoordinatorScript, made: Made
 ) -> None:
     sender, manager = made(first)

@@ -72,10 +72,10 @@ def test_init_producer_id(newest: int, identity: ProducerIdAndEpoch | None) -> N
         peer({InitProducerIdRequest: newest}), "x", 1234, identity
     )
     assert version == newest
-    told = InitProducerIdRequest.decode(request.encode(version), version)
-    assert (told.transactional_id, told.transaction_timeout_ms) == ("x", 1234)
+    reported = InitProducerIdRequest.decode(request.encode(version), version)
+    assert (reported.transactional_id, reported.transaction_timeout_ms) == ("x", 1234)
     known = identity if identity is not None and version >= 3 else (-1, -1)
-    assert (told.producer_id, told.producer_epoch) == known
+    assert (reported.producer_id, reported.producer_epoch) == known
 
 
 @pytest.mark.parametrize("newest", range(6))
@@ -84,23 +84,23 @@ def test_add_partitions_keeps_to_the_versions_of_clients(newest: int) -> None:
         peer({AddPartitionsToTxnRequest: newest}), "x", IDENTITY, [A0, B0, A1]
     )
     assert version == min(newest, 3)
-    told = AddPartitionsToTxnRequest.decode(request.encode(version), version)
+    reported = AddPartitionsToTxnRequest.decode(request.encode(version), version)
     assert (
-        told.v3_and_below_transactional_id,
-        told.v3_and_below_producer_id,
-        told.v3_and_below_producer_epoch,
+        reported.v3_and_below_transactional_id,
+        reported.v3_and_below_producer_id,
+        reported.v3_and_below_producer_epoch,
     ) == ("x", 4711, 3)
-    assert {topic.name: topic.partitions for topic in told.v3_and_below_topics} == {
+    assert {topic.name: topic.partitions for topic in reported.v3_and_below_topics} == {
         "a": [0, 1],
         "b": [0],
     }
 
 
-def partitions_reply(*told: tuple[str, int, ErrorCode]) -> AddPartitionsToTxnResponse:
+def partitions_reply(*reported: tuple[str, int, ErrorCode]) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(
         results_by_topic_v3_and_below=[
             AddPartitionsToTxnTopicResult(name, [AddPartitionsToTxnPartitionResult(number, code)])
-            for name, number, code in told
+            for name, number, code in reported
         ]
     )
 
@@ -121,8 +121,13 @@ def test_add_offsets(newest: int) -> None:
         peer({AddOffsetsToTxnRequest: newest}), "x", IDENTITY, "g"
     )
     assert version == newest
-    told = AddOffsetsToTxnRequest.decode(request.encode(version), version)
-    assert (told.transactional_id, told.producer_id, told.producer_epoch, told.group_id) == (
+    reported = AddOffsetsToTxnRequest.decode(request.encode(version), version)
+    assert (
+        reported.transactional_id,
+        reported.producer_id,
+        reported.producer_epoch,
+        reported.group_id,
+    ) == (
         "x",
         4711,
         3,
@@ -141,20 +146,20 @@ def test_offsets_with_the_groups_member(newest: int, v2: bool, ids: dict[str, UU
         return
     request, version = requests.commit_offsets(there, "x", IDENTITY, OFFSETS, MEMBER, ids, v2=v2)
     assert version == ((newest if ids else 5) if v2 else min(newest, 4))
-    told = TxnOffsetCommitRequest.decode(request.encode(version), version)
+    reported = TxnOffsetCommitRequest.decode(request.encode(version), version)
     assert (
-        told.group_id,
-        told.generation_id_or_member_epoch,
-        told.member_id,
-        told.group_instance_id,
+        reported.group_id,
+        reported.generation_id_or_member_epoch,
+        reported.member_id,
+        reported.group_instance_id,
     ) == (
         "g",
         5,
         "member-1",
         "instance-1",
     )
-    a, b = (topic.partitions[0] for topic in told.topics)
-    assert [(topic.name, topic.topic_id) for topic in told.topics] == (
+    a, b = (topic.partitions[0] for topic in reported.topics)
+    assert [(topic.name, topic.topic_id) for topic in reported.topics] == (
         [("", IDS["a"]), ("", IDS["b"])] if version == 6 else [("a", NO_ID), ("b", NO_ID)]
     )
     assert (
@@ -204,8 +209,13 @@ def test_end(newest: int, v2: bool, expected: int, commit: bool) -> None:
         peer({EndTxnRequest: newest}), "x", IDENTITY, commit=commit, v2=v2
     )
     assert version == expected
-    told = EndTxnRequest.decode(request.encode(version), version)
-    assert (told.transactional_id, told.producer_id, told.producer_epoch, told.committed) == (
+    reported = EndTxnRequest.decode(request.encode(version), version)
+    assert (
+        reported.transactional_id,
+        reported.producer_id,
+        reported.producer_epoch,
+        reported.committed,
+    ) == (
         "x",
         4711,
         3,

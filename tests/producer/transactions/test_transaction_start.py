@@ -1,5 +1,5 @@
-"""A transactional producer that has started has its identity: whatever older one, or an earlier run
-of the application, had begun is over.
+"""A transactional producer that has started has its identity: the transactions of an older one,
+or of an earlier run of the application, have ended.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ async def test_who_starts_later_fences_who_started_earlier(broker: EmbeddedClust
 
 
 async def test_an_application_that_was_killed_reads_on_at_once(broker: EmbeddedCluster) -> None:
-    """Not only when transaction_timeout_ms is over: the offsets of its group are settled before the
+    """It need not wait for transaction_timeout_ms: the offsets of its group are final before the
     first record is read.
     """
     async with Producer(broker.bootstrap_servers) as source:
@@ -95,7 +95,7 @@ async def test_init_transactions_may_still_be_called(broker: EmbeddedCluster) ->
 
 
 async def test_a_prepared_transaction_of_another_id_is_left_alone(broker: EmbeddedCluster) -> None:
-    """What a task of Spark's has prepared is for the driver to end."""
+    """Only the driver ends a transaction that a task of Spark has prepared."""
     task = Producer(broker.bootstrap_servers, transactional_id="task")
     async with task:
         await task.begin_transaction()
@@ -217,7 +217,7 @@ async def test_a_start_that_waits_for_the_coordinator_can_be_ended(
             await producer.send("t", b"x")
 
 
-async def test_a_connection_that_breaks_is_made_anew(broker: EmbeddedCluster) -> None:
+async def test_a_connection_that_breaks_is_made_again(broker: EmbeddedCluster) -> None:
     broker.on(ApiKey.INIT_PRODUCER_ID, drop_before(), times=2)
     async with made(broker) as producer, producer.transaction():
         await producer.send("t", b"x")

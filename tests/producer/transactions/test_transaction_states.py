@@ -1,4 +1,4 @@
-"""The table of states: what may follow what, and what a wrong call is told."""
+"""The table of states: what may follow what, and which error a wrong call gets."""
 
 from __future__ import annotations
 

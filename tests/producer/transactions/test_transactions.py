@@ -122,7 +122,7 @@ def committed_offset(servers: str, group: str, topic: str) -> int:
 
 
 async def offsets_at_end(servers: str, topic: str) -> tuple[int, int]:
-    """What comes next for readers of committed records, and for all."""
+    """Return the end offset for readers of committed records, and that for all readers."""
     async with ClusterClient(servers) as client:
         leader = (await client.refresh_topics([topic])).topics[topic].partitions[0].leader
         found = []
@@ -321,7 +321,7 @@ async def test_a_record_of_many_that_is_refused_is_not_left_out_of_a_commit(
     """
     async with Producer(servers, transactional_id=name) as producer:
         await producer.begin_transaction()
-        deliveries = await producer.send_many(name, [b"good", "no bytes"])
+        deliveries = await producer.send_many(name, [b"good", "no bytes"])  # type: ignore[list-item]
         assert set(deliveries.exceptions()) == {1}
         for refused in (producer.send_many(name, [b"too late"]), producer.commit_transaction()):
             with pytest.raises(

@@ -27,11 +27,11 @@ async def metadata_with(producer: Producer, topic: str, partitions: int) -> None
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("partitions", [1, 2, 5])
-async def test_a_topic_that_was_made_anew_takes_records(
+async def test_a_topic_that_was_made_again_takes_records(
     broker: EmbeddedCluster, partitions: int
 ) -> None:
     broker.create_topic("t", num_partitions=3)
-    async with Producer(broker.bootstrap_servers, **FAST) as producer:  # type: ignore[arg-type]
+    async with Producer(broker.bootstrap_servers, **FAST) as producer:  # type: ignore[call-overload]
         for partition in range(3):
             await producer.send_and_wait("t", b"old", partition=partition)
         broker.delete_topic("t")
@@ -47,7 +47,7 @@ async def test_a_topic_that_was_made_anew_takes_records(
 @pytest.mark.virtual_time
 async def test_what_waits_for_a_partition_that_is_gone_expires(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", num_partitions=3)
-    async with Producer(broker.bootstrap_servers, **{**FAST, "linger_ms": 200}) as producer:  # type: ignore[arg-type]
+    async with Producer(broker.bootstrap_servers, **{**FAST, "linger_ms": 200}) as producer:  # type: ignore[call-overload]
         await producer.partitions_for("t")
         waiting = await producer.send("t", b"x", partition=2)
         broker.delete_topic("t")
@@ -62,7 +62,7 @@ async def test_what_waits_for_a_partition_that_is_gone_expires(broker: EmbeddedC
 @pytest.mark.virtual_time
 async def test_new_partitions_are_used(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", num_partitions=1)
-    async with Producer(broker.bootstrap_servers, **FAST, metadata_max_age_ms=20) as producer:  # type: ignore[arg-type]
+    async with Producer(broker.bootstrap_servers, **FAST, metadata_max_age_ms=20) as producer:  # type: ignore[call-overload]
         await producer.send_and_wait("t", b"x")
         broker.delete_topic("t")
         broker.create_topic("t", num_partitions=4)

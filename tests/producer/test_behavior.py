@@ -164,9 +164,9 @@ async def test_flush_does_not_wait_for_later_sends(broker: EmbeddedCluster) -> N
     async with producer_of(broker) as producer:
         for partition in (0, 1):
             await producer.send_and_wait("t", b"first", partition=partition)
-        held, released = asyncio.Event(), asyncio.Event()
+        kept_back, released = asyncio.Event(), asyncio.Event()
         broker.on(ApiKey.PRODUCE, hold_answer(released))
-        broker.on(ApiKey.PRODUCE, hold(held), times=None)
+        broker.on(ApiKey.PRODUCE, hold(kept_back), times=None)
         before = await producer.send("t", b"before", partition=0)
         flushing = asyncio.ensure_future(producer.flush())
         await asyncio.sleep(0)
@@ -174,7 +174,7 @@ async def test_flush_does_not_wait_for_later_sends(broker: EmbeddedCluster) -> N
         released.set()
         await flushing
         assert before.done() and not later.done()
-        held.set()
+        kept_back.set()
         await later
 
 
@@ -397,7 +397,7 @@ async def test_a_broker_that_has_lost_an_idempotent_producer_does_not_end_it(
     assert stored(broker) == [b"%d" % number for number in range(6)]
 
 
-async def test_a_producer_id_that_is_refused_for_good_is_asked_for_once(
+async def test_a_producer_id_that_is_refused_permanently_is_requested_once(
     broker: EmbeddedCluster,
 ) -> None:
     rule = broker.on(
@@ -577,16 +577,17 @@ async def test_sockets_have_their_options(broker: EmbeddedCluster) -> None:
 
 @pytest.mark.asyncio_loop
 async def test_every_address_of_a_name_is_tried(
-    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
 ) -> None:
     """client.dns.lookup=use_all_dns_ips: the first address of the name refuses."""
     port = int(broker.bootstrap_servers.rpartition(":")[2])
-    names = {"kafka.example": ["127.0.0.2", "127.0.0.1"]}
+    # 127.0.0.2 refuses on Linux only; a connection to it takes minutes on macOS.
+    places = {"kafka.example": [("127.0.0.1", unused_tcp_port), ("127.0.0.1", port)]}
 
     async def look_up(host: str, service: object, **kwargs: object) -> list[tuple[Any, ...]]:
         return [
-            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))
-            for address in names.get(host, [host])
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", place)
+            for place in places.get(host, [(host, port)])
         ]
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", look_up)
