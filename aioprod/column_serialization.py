@@ -1,7 +1,5 @@
 """Serializers and deserializers of whole columns of Arrow. Needs no pyarrow itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -18,7 +16,7 @@ class EncodedColumn(NamedTuple):
 
     Attributes:
         data: a ``pyarrow.ChunkedArray`` of binary.
-        headers: of the records that are not null.
+        headers: headers of the records that are not null.
     """
 
     data: Any
@@ -45,7 +43,7 @@ class DecodedColumn(NamedTuple):
 
     Attributes:
         data: a ``pyarrow.Array``.
-        errors: by row, why it can't be read; its value is null.
+        errors: by row, the reason why it can't be read; its value is null.
     """
 
     data: Any
@@ -61,7 +59,7 @@ class ColumnDeserializer(Protocol):
         type, unless it raised NotPrepared in between.
 
         Args:
-            topic: of the records.
+            topic: topic of the records.
             headers: a list array of structs of ``key`` and ``value``, or None.
             column: the keys or values.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 
 from aioprod.closing import close_in_turn
 from aioprod.config.consumer import ConsumerConfig
@@ -16,7 +17,6 @@ from aioprod.consumer.positions import PositionFinder
 from aioprod.consumer.ready_records import ReadyRecords
 from aioprod.consumer.run_state import RunState
 from aioprod.consumer.scheduler import Scheduler
-from aioprod.consumer.stall_watch import StallWatch
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.counts import counted
 from aioprod.protocol.messages.fetch import FetchResponse
@@ -26,7 +26,11 @@ _END_SESSIONS_S = 0.5
 
 
 class Reading:
-    """Looks up positions, fetches records, and watches whether they are read."""
+    """Looks up positions, fetches records, and watches whether they are read.
+
+    Args:
+        watching: steps of what watches.
+    """
 
     def __init__(
         self,
@@ -36,7 +40,7 @@ class Reading:
         fetcher: Fetcher,
         updates: MetadataUpdates,
         scheduler: Scheduler,
-        watch: StallWatch,
+        watching: Sequence[Callable[[float], float]],
     ) -> None:
         self._connections = connections
         self._run_state = run_state
@@ -44,7 +48,7 @@ class Reading:
         self._fetcher = fetcher
         self._updates = updates
         self._scheduler = scheduler
-        self._watch = watch
+        self._watching = watching
 
     async def connect(self) -> None:
         """Get the metadata of the topics that are read."""
@@ -58,7 +62,7 @@ class Reading:
 
     def start(self) -> None:
         """Start to send requests."""
-        steps = self._positions.step, self._fetcher.step, self._watch.step
+        steps = self._positions.step, self._fetcher.step, *self._watching
         self._scheduler.start(steps, self._run_state.fail)
 
     def end_sessions(self) -> list[asyncio.Future[FetchResponse]]:

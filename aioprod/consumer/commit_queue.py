@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Mapping
 
 from aioprod.consumer.membership import Membership
+from aioprod.errors import KafkaError
+from aioprod.running_loop import start_task
 from aioprod.types import OffsetAndMetadata, TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
@@ -33,7 +35,8 @@ class CommitQueue:
         self._offsets.update(offsets)
         self._waiting.append(future)
         if self._task is None or self._task.done():
-            self._task = loop.create_task(self._run(), name="aioprod-commits")
+            self._task = start_task(self._run(), name="aioprod-commits")
+            self._task.add_done_callback(self._ended)
         return future
 
     async def _run(self) -> None:
@@ -51,9 +54,13 @@ class CommitQueue:
                 else:
                     _complete(waiting, None)
         finally:
-            for future in (*waiting, *self._waiting):
+            for future in waiting:
                 future.cancel()
-            self._waiting = []
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() and self._task is task:  # perhaps before it began
+            waiting, self._waiting = self._waiting, []
+            _complete(waiting, KafkaError("offsets were not committed: the task was cancelled"))
 
     async def finish(self, deadline: float) -> None:
         """Wait until all is committed, or until loop time ``deadline``."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.reporting import ConsumerReporter
 from aioprod.consumer.requests import Requests
+from aioprod.net.backoff import Backoff
 from aioprod.net.silence import SILENCE_S
 
 
@@ -41,9 +43,9 @@ class Connections:
             on_connection=reporter.connection_changed,
             on_silence=self._broker_is_silent,
         )
-        self.metadata = runtime.metadata
-        self.backoff = runtime.backoff
-        self.requests = Requests(config, runtime.brokers, on_change)
+        self.metadata: Metadata = runtime.metadata
+        self.backoff: Backoff = runtime.backoff
+        self.requests: Requests = Requests(config, runtime.brokers, on_change)
         self.fetch_requests: Requests = Requests(config, self._fetch_brokers, on_change)
         self._fetch_limit_s = config.fetch_max_wait_ms / 1000 + SILENCE_S
 

@@ -9,13 +9,13 @@ import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, cast, overload
 
-from aioprod.arguments import check_sources, check_topics
+from aioprod.arguments import check_listed_topics, check_sources
 from aioprod.config.checks import check_names
 from aioprod.config.consumer import CONSUMER, ConsumerConfig
 from aioprod.config.kafka_properties import client_arguments
-from aioprod.config.keywords import ConsumerSettings
+from aioprod.config.keywords.consumer import ConsumerArguments, ConsumerSettings
 from aioprod.config.offset_reset import EARLIEST, LATEST
 from aioprod.config.redaction import hide_arguments
 from aioprod.consumer.calls.commits import Offsets
@@ -23,14 +23,18 @@ from aioprod.consumer.graph import build, client_id
 from aioprod.consumer.lifecycle import CLOSE_TIMEOUT_MS
 from aioprod.consumer.rebalance_listener import RebalanceListener
 from aioprod.consumer.state import ConsumerState
+from aioprod.misuse import CONSUMER_OF_OTHERS, names_cures, refused_argument
 from aioprod.public_module import Uncopyable, set_module
+from aioprod.serialization import AnyDeserializer, K, Reads, V
 from aioprod.types import (
     ConsumerGroupMetadata,
     ConsumerRecord,
+    K_co,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     SubscriptionPattern,
     TopicPartition,
+    V_co,
 )
 from aioprod.user_code import FallbackClock
 
@@ -38,41 +42,83 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 
+@names_cures(CONSUMER_OF_OTHERS, unchecked=("getone",))
 @set_module("aioprod.consumer")
-class Consumer(Uncopyable):
-    """Reads records from Kafka in asyncio code.
+class Consumer(Uncopyable, Generic[K_co, V_co]):
+    """Reads records from Kafka in asyncio code. The deserializers of a ``Consumer[K, V]`` return K
+    and V.
 
     ``async for``, :meth:`getone` and :meth:`getmany` return records; those of one partition are in
-    order. Records are fetched ahead in the background. The constructor needs no event
-    loop. A consumer belongs to one task at a time: other tasks may call only :meth:`wakeup`,
+    order. Records are fetched ahead in the background. The constructor needs no event loop. A
+    consumer belongs to one task at a time: other tasks may call only :meth:`wakeup`,
     :meth:`close` and methods that do not wait. All times are in milliseconds and all sizes in
     bytes; names are Kafka's, with underscores.
 
     Args:
-        topics: topics to subscribe to; or call ``subscribe`` or ``assign`` later.
+        topics: topics to subscribe to, as arguments or one list; or call ``subscribe`` later.
         bootstrap_servers: ``"host:port,host:port"`` or a list of these.
         clock: returns seconds since 1970; ``time.time`` by default, and if ``clock`` raises.
         rng: source of all random choices (jitter, choice of brokers).
+        key_deserializer, value_deserializer: convert keys and values from bytes; without them,
+            they are bytes, or None for a null.
         settings: the fields of :class:`aioprod.ConsumerConfig`; see docs/configuration.md.
 
     Raises:
         ConfigError: if a setting is unknown or invalid, or contradicts another.
     """
 
+    @overload
+    def __init__(
+        self: Consumer[bytes | None, bytes | None],
+        *topics: str | Iterable[str],
+        key_deserializer: None = None,
+        value_deserializer: None = None,
+        **settings: Unpack[ConsumerArguments],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Consumer[bytes | None, V],
+        *topics: str | Iterable[str],
+        key_deserializer: None = None,
+        value_deserializer: Reads[V],
+        **settings: Unpack[ConsumerArguments],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Consumer[K, bytes | None],
+        *topics: str | Iterable[str],
+        key_deserializer: Reads[K],
+        value_deserializer: None = None,
+        **settings: Unpack[ConsumerArguments],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Consumer[K, V],
+        *topics: str | Iterable[str],
+        key_deserializer: Reads[K],
+        value_deserializer: Reads[V],
+        **settings: Unpack[ConsumerArguments],
+    ) -> None: ...
     @hide_arguments
     def __init__(
         self,
-        *topics: str,
+        *topics: str | Iterable[str],
         bootstrap_servers: str | Iterable[str] = "localhost:9092",
         clock: Callable[[], float] | None = None,
         rng: random.Random | None = None,
+        key_deserializer: AnyDeserializer | None = None,
+        value_deserializer: AnyDeserializer | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> None:
         check_names(ConsumerConfig, settings)
         check_sources(clock, rng)
-        settings.setdefault("client_id", client_id(settings.get("group_id")))
-        self.config = ConsumerConfig(
-            bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings
+        if settings.get("client_id") is None:
+            settings["client_id"] = client_id(settings.get("group_id"))
+        self.config: ConsumerConfig = ConsumerConfig(
+            bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers),
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            **settings,
         )
         seconds = FallbackClock(clock) if clock is not None else time.time
         graph = build(self.config, seconds, rng or random.Random())
@@ -88,19 +134,18 @@ class Consumer(Uncopyable):
         self._lookups = graph.lookups
         self._metrics = graph.metrics
         if topics:
-            self._subscription.subscribe(check_topics(topics))
+            self._subscription.subscribe(check_listed_topics(topics))
 
     @classmethod
     @hide_arguments
-    def from_config(cls, settings: Mapping[str, Any], *topics: str) -> Self:
+    def from_config(cls, settings: Mapping[str, Any], *topics: str | Iterable[str]) -> Self:
         """Create a consumer from Kafka's names and values, such as ``{"bootstrap.servers": "...",
         "group.id": "...", "max.poll.records": "50"}``.
 
         Deserializers, interceptors and assignors may be classes or import paths.
 
         Raises:
-            ConfigError: as in the constructor; and if a setting exists in Java only, with the
-                reason.
+            ConfigError: as in the constructor, or if a setting exists in Java only.
         """
         with client_arguments(
             CONSUMER, settings, lambda given: client_id(given.get("group_id"))
@@ -155,12 +200,16 @@ class Consumer(Uncopyable):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> ConsumerRecord:
+    async def __anext__(self) -> ConsumerRecord[K_co, V_co]:
         if self._ready:  # the fast path: no more than this for most records
             return self._ready.popleft()
         return await self._records.getone(None)
 
-    async def getone(self, timeout_ms: float | None = None) -> ConsumerRecord:
+    async def getone(
+        self,
+        timeout_ms: float | None = None,
+        timeout: None = None,  # a usual mistake
+    ) -> ConsumerRecord[K_co, V_co]:
         """Return the next record.
 
         Args:
@@ -178,17 +227,19 @@ class Consumer(Uncopyable):
             ConsumerClosedError: if the consumer is closed.
             ConsumerStateError: if it is not started, or nothing is subscribed or assigned.
         """
+        if timeout is not None:
+            raise refused_argument(Consumer.getone, "timeout")
         if self._ready:
             return self._ready.popleft()
         return await self._records.getone(timeout_ms)
 
     async def getmany(
         self, max_records: int | None = None, timeout_ms: float | None = None
-    ) -> Sequence[ConsumerRecord]:
+    ) -> Sequence[ConsumerRecord[K_co, V_co]]:
         """Return the next records as soon as any are available, as an immutable sequence.
 
         Args:
-            max_records: the most to return; ``max_poll_records`` by default.
+            max_records: the maximum number of records to return; ``max_poll_records`` by default.
             timeout_ms: how long to wait for the first record, after which the sequence is empty;
                 None waits forever.
 
@@ -217,9 +268,8 @@ class Consumer(Uncopyable):
     def wakeup(self) -> None:
         """Interrupt the call that waits for records, or the next one, with WakeupError.
 
-        Any task of the consumer's event loop may call it. ``close`` and a running rebalance
-        listener are not interrupted: WakeupError is raised after the listener. If the listener
-        raises, the current call raises that error, and the next one WakeupError.
+        Any task of the event loop may call it. ``close`` and a running rebalance listener are not
+        interrupted: WakeupError is raised after the listener, or by the next call if it raises.
         """
         self._guard.wakeup()
 
@@ -256,8 +306,7 @@ class Consumer(Uncopyable):
     async def unsubscribe(self) -> None:
         """Read nothing, and leave the group, within ``default_api_timeout_ms``.
 
-        Afterwards ``subscribe`` and ``assign`` are possible, also if the listener raises; this call
-        then raises the listener's error.
+        If the listener raises, this call raises its error after that.
         """
         await self._subscribing.unsubscribe()
 
@@ -281,8 +330,7 @@ class Consumer(Uncopyable):
     def resume(self, *partitions: TopicPartition) -> None:
         """Read paused partitions again.
 
-        Raises:
-            ConsumerStateError: if one is not assigned.
+        ConsumerStateError: if one is not assigned.
         """
         self._subscribing.resume(partitions)
 
@@ -311,7 +359,7 @@ class Consumer(Uncopyable):
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Continue these, or all assigned partitions, at their end: only new records are read.
-        The limit (``default_api_timeout_ms``) and errors are those of :meth:`seek_to_beginning`.
+        Raise KafkaError after ``default_api_timeout_ms``, as :meth:`seek_to_beginning`.
         """
         await self._positions.seek_by(partitions, LATEST)
 
@@ -361,7 +409,7 @@ class Consumer(Uncopyable):
         """Commit in the background, in the order of the calls, each within
         ``default_api_timeout_ms``; calls during a commit go into the next one.
 
-        You can await the result for the outcome, or ignore it. Errors are those of :meth:`commit`.
+        Await the result for the outcome, or ignore it; errors are those of :meth:`commit`.
         """
         return self._commits.commit_async(offsets)
 
@@ -369,15 +417,12 @@ class Consumer(Uncopyable):
         self, *partitions: TopicPartition, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the group's committed offsets of these, or of all assigned partitions; None for a
-        partition without one. Errors are those of :meth:`commit`. The timeout is
-        ``default_api_timeout_ms`` by default.
+        partition without one. By default within ``default_api_timeout_ms``, as :meth:`commit`.
         """
         return await self._commits.committed(partitions, timeout_ms)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Return this group member for ``Producer.send_offsets_to_transaction`` (KIP-447).
-        ConsumerStateError: if there is no group.
-        """
+        """Return this member for ``Producer.send_offsets_to_transaction``; it needs a group."""
         return self._commits.group_metadata()
 
     async def offsets_for_times(
@@ -399,25 +444,22 @@ class Consumer(Uncopyable):
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition. Errors are those of :meth:`offsets_for_times`.
-        The limit is ``default_api_timeout_ms`` by default.
-        """
+        """Return each partition's first offset, within ``default_api_timeout_ms`` by default."""
         return await self._lookups.beginning_offsets(partitions, timeout_ms)
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the offset that the next record of each partition will get; with
-        ``read_committed`` the last stable offset. Errors are those of
-        :meth:`offsets_for_times`. The limit is ``default_api_timeout_ms`` by default.
+        """Return the offset of the next record of each partition; with ``read_committed`` the last
+        stable offset. By default within ``default_api_timeout_ms``.
         """
         return await self._lookups.end_offsets(partitions, timeout_ms)
 
     async def partitions_for_topic(
         self, topic: str, timeout_ms: float | None = None
     ) -> frozenset[int]:
-        """Return the numbers of a topic's partitions; none if it does not exist. Errors are
-        those of :meth:`offsets_for_times`. The limit is ``default_api_timeout_ms`` by default.
+        """Return the numbers of a topic's partitions, within ``default_api_timeout_ms`` by default;
+        none if the topic does not exist.
         """
         return await self._lookups.partitions_for_topic(topic, timeout_ms)
 
@@ -441,9 +483,7 @@ class Consumer(Uncopyable):
         return self._metrics.highwater(partition)
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """Return the offset of the first open transaction, or the high watermark if none is open,
-        as of the last fetch; None before the first.
-        """
+        """Return the first open transaction's offset, or the high watermark; None if unknown."""
         return self._metrics.last_stable_offset(partition)
 
     def metrics(self) -> Mapping[str, float]:

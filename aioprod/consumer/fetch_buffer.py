@@ -17,19 +17,19 @@ T = TypeVar("T")
 
 
 class FetchBuffer:
-    """A queue of :class:`FetchedData`. Data of paused partitions stay in it and are skipped.
+    """A queue of :class:`FetchedData`. Data of paused partitions stays in it and is skipped.
 
     Args:
-        on_end: called when all records of a response's data were taken: there is room for more.
+        on_end: called when all records of a response were taken: there is room for more.
     """
 
     def __init__(self, on_end: Callable[[], None]) -> None:
         self._on_end = on_end
         self._queue: deque[FetchedData] = deque()
         self._partitions: defaultdict[TopicPartition, deque[FetchedData]] = defaultdict(deque)
-        # How many data refer to a response, by its id.
+        # The number of FetchedData objects that refer to a response, by its id.
         self._users: Counter[int] = Counter()
-        self.size = 0  # bytes buffered: the whole response, until all of its data are gone
+        self.size: int = 0  # bytes buffered: the whole response, until all of its data is gone
 
     def add(self, data: FetchedData) -> None:
         """Queue data."""
@@ -49,7 +49,7 @@ class FetchBuffer:
 
     def next_position(self, state: PartitionState) -> Position | None:
         """Return where the next fetch begins: after the queued data, or at the partition's
-        position if no data are queued.
+        position if no data is queued.
 
         Return None if the queued data end with a corrupt batch: the application gets that error
         first.
@@ -122,7 +122,7 @@ class FetchBuffer:
         try:
             records = take(data, limit)
         except NotPrepared:
-            raise  # the data are read on when the deserializer is prepared
+            raise  # reading continues when the deserializer is prepared
         except BaseException:  # also what a deserializer raises
             data.state.position = data.position
             self.drop(tp)

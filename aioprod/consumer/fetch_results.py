@@ -18,14 +18,17 @@ from aioprod.consumer.record_conversion import RecordConverter
 from aioprod.consumer.subscription import PartitionState, Position, SubscriptionState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, OffsetOutOfRangeError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.metrics import ConsumerMetrics
 from aioprod.net.brokers import BrokerAddress
 from aioprod.net.refusals import explain
 from aioprod.protocol.messages.fetch import FetchResponse, PartitionData
 from aioprod.types import TopicPartition
 
-log = get_logger(__name__)
+# A quick start: with a broker 250 ms away each step takes that long.
+_GROWTH = 4
+
+log: Logger = get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -38,12 +41,14 @@ class PartitionFetch:
         state: the partition.
         version: the version of the state when the request was sent.
         start: the requested position.
+        max_bytes: the size that the request asks for.
     """
 
     node_id: int
     state: PartitionState
     version: int
     start: Position
+    max_bytes: int
 
 
 class FetchResults:
@@ -88,7 +93,7 @@ class FetchResults:
         unchanged = dict(fetches)
         for topic in reply.responses:
             name = topic.topic or topic_names.get(topic.topic_id, "")
-            # Leader epochs of a deleted topic would count as newer than those of the present one.
+            # Leader epochs of a deleted topic would count as newer than those of the new one.
             is_former = self._metadata.snapshot.has_other_topic(name, topic.topic_id)
             for data in topic.partitions:
                 tp = TopicPartition(name, data.partition_index)
@@ -117,7 +122,7 @@ class FetchResults:
         return news
 
     def _is_present(self, fetch: PartitionFetch) -> bool:
-        """Whether the partition is still read from where the request asked."""
+        """Return whether the partition is still read from where the request asked."""
         state = fetch.state
         return state.version == fetch.version and self._subscription.get(state.tp) is state
 
@@ -147,7 +152,11 @@ class FetchResults:
             return False
         read_committed = self._config.isolation_level == "read_committed"
         aborted = AbortedBatches(data.aborted_transactions or ()) if read_committed else None
-        self._metrics.data_came(tp.topic, len(data.records), now)
+        size = len(data.records)
+        self._metrics.data_came(tp.topic, size, now)
+        # More than half counts as full: some brokers return whole batches only.
+        is_full = 2 * size > fetch.max_bytes
+        state.fetch_bytes = fetch.max_bytes * (_GROWTH if is_full else 1)
         fetched = FetchedData(
             state,
             data.records,
@@ -164,7 +173,7 @@ class FetchResults:
         state.preferred_replica = replica
         state.preferred_until = now + self._config.metadata_max_age_ms / 1000
         if replica not in self._metadata.snapshot.nodes:
-            # The metadata lack this follower; until they have it, the leader would name it again.
+            # The metadata lacks this follower; until it has it, the leader would name it again.
             self._metadata.request_update()
             self.failed(state, None, now)
 

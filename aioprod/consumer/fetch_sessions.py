@@ -2,8 +2,6 @@
 requests, so the next request has only changes.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -81,8 +79,8 @@ class FetchSession:
                 tp in self.known and self.known[tp].topic_id != asked.topic_id
                 for tp, asked in changed.items()
             ):
-                # The topic was deleted and created again. A node that names topics would forget
-                # the present partitions, too.
+                # The topic was deleted and created again. A node that names topics would forget the
+                # current partitions, too.
                 self.lost()
         if self.epoch == _FIRST_EPOCH:
             changed, forgotten = wanted, {}

@@ -28,7 +28,7 @@ class FetchedData:
     position on.
 
     Args:
-        state: the partition; the data are void once its version has changed.
+        state: the partition; the data is void once its version has changed.
         data: batches; the last one may be incomplete.
         start: the requested position; records before it are skipped.
         aborted: with ``read_committed``, the batches to skip.
@@ -66,8 +66,8 @@ class FetchedData:
         *,
         check_crcs: bool,
     ) -> None:
-        self.state = state
-        self.position = start
+        self.state: PartitionState = state
+        self.position: Position = start
         old_format: CorruptRecordError | None = None
         try:
             data = in_current_format(data, check_crcs=check_crcs)
@@ -76,7 +76,7 @@ class FetchedData:
         self.memory: Sized = cast("bytes", data.obj) if isinstance(data, memoryview) else data
         self._data = data
         self._batches = ReadableBatches(data, start, aborted, check_crcs=check_crcs)
-        self.following = self._batches.following
+        self.following: Position | None = self._batches.following
         self._converter = converter
         self._open: deque[OpenBatch] = deque()
         self._converted = 0  # how many of these records, from the first on, are converted
@@ -130,7 +130,7 @@ class FetchedData:
         ``pyarrow.RecordBatch``; none at the end of the data. :attr:`position` moves past them.
 
         Raises:
-            CorruptRecordError, DeserializationError, NotPrepared: as :meth:`take`.
+            CorruptRecordError, DeserializationError, NotPrepared: see :meth:`take`.
         """
         if self._converted:
             self._preparation.wait_for(None)  # a later record waits: it is converted again

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from aioprod.cluster.snapshot import PartitionInfo
 from aioprod.config.consumer import ConsumerConfig
-from aioprod.config.settings.consumer import ISOLATION_LEVELS
+from aioprod.config.setting import grown_limit
+from aioprod.config.settings.client import ISOLATION_LEVELS
 from aioprod.consumer.connections import Connections
 from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.fetch_results import FetchResults, PartitionFetch
@@ -27,6 +28,9 @@ from aioprod.protocol.messages.fetch import FetchRequest, FetchResponse
 from aioprod.types import TopicPartition
 
 _NEVER = float("inf")
+# By default. Larger responses carry more from a far broker, and each costs the same work; but those
+# of 8 MiB leave the processor's cache before they are read, and cost more than those of 1 MiB.
+_LARGEST_FETCH_BYTES = 4 << 20
 _SESSION_ERRORS = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -86,6 +90,12 @@ class Fetcher:
         self._scheduler = scheduler
         self._nodes: dict[int, _NodeState] = {}
         self._in_flight: dict[TopicPartition, PartitionFetch] = {}
+        self._largest_fetch = grown_limit(
+            config,
+            "max_partition_fetch_bytes",
+            "largest_partition_fetch_bytes",
+            _LARGEST_FETCH_BYTES,
+        )
         self._ended = False
 
     # -- requests ----------------------------------------------------------------------------------
@@ -177,34 +187,22 @@ class Fetcher:
             if self._backoff.searches(node.failures) and not self._requests.connected(node_id):
                 self._metadata.request_update()  # at its pace: another node may lead by now
             return node.retry_at
-        config = self._config
-        # A request for only a few bytes would return a single batch.
-        least = min(config.max_partition_fetch_bytes, config.max_buffered_bytes)
-        room = self._room()
-        if room < least:
-            self._buffer.drop_paused()  # paused partitions must not block others
-            room = self._room()
-        if room < least or any(
-            # Not if there is one full response: while the application reads that, the broker
-            # prepares the next, and the socket buffers it.
-            self._buffer.unread_bytes(state.tp) > config.max_partition_fetch_bytes
-            for state, _ in partitions
-        ):
+        sizes = self._sizes([state for state, _ in partitions])
+        if not self._has_room(sizes):
             return _NEVER  # the application's next call wakes the scheduler
+        config = self._config
         wanted: dict[TopicPartition, Asked] = {}
         topics = self._metadata.snapshot.topics
         for state, info in partitions:
             start = self._buffer.next_position(state)
             assert start is not None
+            size = sizes[state.tp]
             wanted[state.tp] = Asked(
-                topics[state.tp.topic].topic_id,
-                start.offset,
-                info.leader_epoch,
-                config.max_partition_fetch_bytes,
+                topics[state.tp.topic].topic_id, start.offset, info.leader_epoch, size
             )
-            # This replaces a request to the former leader, whose response may never arrive.
-            self._in_flight[state.tp] = PartitionFetch(node_id, state, state.version, start)
-        most = min(config.fetch_max_bytes, room)
+            # Replaces a request to the former leader, whose response may never arrive.
+            self._in_flight[state.tp] = PartitionFetch(node_id, state, state.version, start, size)
+        most = min(config.fetch_max_bytes, self._room())
         session = node.session.begin(
             wanted, unanswered=[state.tp for state, _ in partitions if state.high_watermark < 0]
         )
@@ -219,10 +217,31 @@ class Fetcher:
             forgotten_topics_data=session.forgotten,
             rack_id=config.client_rack,
         )
-        node.reserved = min(most, config.max_partition_fetch_bytes * len(wanted))
+        node.reserved = min(most, sum(sizes.values()))
         answer = self._requests.send(node_id, request, session.newest)
-        answer.add_done_callback(partial(self._answered, node_id, tuple(wanted), now))
+        handle = partial(self._answered, node_id, tuple(wanted), now)
+        answer.add_done_callback(self._scheduler.guarded(handle))
         return _NEVER
+
+    def _sizes(self, states: Sequence[PartitionState]) -> dict[TopicPartition, int]:
+        """Return for how many bytes of each partition a request asks."""
+        least, most = self._config.max_partition_fetch_bytes, self._largest_fetch // len(states)
+        return {state.tp: max(least, min(state.fetch_bytes, most)) for state in states}
+
+    def _has_room(self, sizes: Mapping[TopicPartition, int]) -> bool:
+        """Return whether the buffer may get responses of these sizes. If paused partitions have the
+        room, they are dropped.
+        """
+        # A request for only a few bytes would return a single batch.
+        least = min(self._config.max_partition_fetch_bytes, self._config.max_buffered_bytes)
+        if self._room() < least:
+            self._buffer.drop_paused()
+        return self._room() >= least and all(
+            # Not if there is one full response: while the application reads that, the broker
+            # prepares the next, and the socket buffers it.
+            self._buffer.unread_bytes(tp) <= size
+            for tp, size in sizes.items()
+        )
 
     def _room(self) -> int:
         return (

@@ -1,7 +1,5 @@
 """Builds the collaborators of a consumer, and passes them to one another."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import NamedTuple
@@ -30,6 +28,7 @@ from aioprod.consumer.health import Health
 from aioprod.consumer.lifecycle import Lifecycle
 from aioprod.consumer.membership import Membership, NoGroup
 from aioprod.consumer.metadata_updates import MetadataUpdates
+from aioprod.consumer.no_partitions import NoPartitions
 from aioprod.consumer.notifier import Notifier
 from aioprod.consumer.positions import PositionFinder
 from aioprod.consumer.problems import Problems
@@ -102,11 +101,12 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
     )
     metadata = connections.metadata
     reasons = StallReasons(config, subscription, buffer, problems, membership, metadata, ready)
-    watch = StallWatch(config.stall_timeout_ms, reasons, reporter)
+    watch = StallWatch(config, reasons, reporter)
     recreated = RecreatedTopics(config, subscription, problems, partitions, ready, reporter)
     updates = MetadataUpdates(metadata, subscription, problems, membership, recreated, scheduler)
     commits = CommitQueue(membership, config.default_api_timeout_ms)
-    reading = Reading(connections, run_state, finder, fetcher, updates, scheduler, watch)
+    watching = watch.step, NoPartitions(config, subscription, membership, metadata).step
+    reading = Reading(connections, run_state, finder, fetcher, updates, scheduler, watching)
     background = Background(config, guard, ready, subscription, membership, commits, reading)
     metric_calls = MetricCalls(config, run_state, ready, subscription, buffer, metrics, watch)
     lifecycle = Lifecycle(runtime, run_state, guard, background, converter, reporter, metric_calls)

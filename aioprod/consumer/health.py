@@ -12,9 +12,7 @@ from aioprod.errors import KafkaError
 
 
 class GroupMember(Protocol):
-    """What the state says of a member of a group; see
-    :class:`aioprod.consumer.membership.Membership`.
-    """
+    """The state of a member of a group; see :class:`aioprod.consumer.membership.Membership`."""
 
     @property
     def rebalancing(self) -> bool: ...

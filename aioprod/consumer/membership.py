@@ -63,7 +63,7 @@ class Membership(Protocol):
         ...
 
     async def ensure_active(self, deadline: float) -> None:
-        """Join, take and give up partitions, and call the listener, until loop time ``deadline``.
+        """Join, get and release partitions, and call the listener, until loop time ``deadline``.
 
         A call that was cancelled, or has reached the deadline, is continued by the next one.
         """
@@ -142,7 +142,7 @@ class NoGroup:
         self._metadata = metadata
         self._partitions = partitions
         self._on_attention = on_attention
-        self.needs_attention = False
+        self.needs_attention: bool = False
 
     def start(self) -> None:
         """Do nothing."""

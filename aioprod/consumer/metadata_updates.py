@@ -34,7 +34,7 @@ class MetadataUpdates:
         self._snapshot = self._metadata.snapshot
 
     def topics(self) -> frozenset[str]:
-        """Return the topics whose metadata are needed."""
+        """Return the topics whose metadata is needed."""
         return self._subscription.all_topics()
 
     def apply(self, snapshot: ClusterSnapshot) -> None:

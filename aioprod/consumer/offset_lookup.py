@@ -2,8 +2,6 @@
 each partition.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import NamedTuple, TypeVar

@@ -13,7 +13,7 @@ from typing import TypeVar
 from aioprod.cluster.client import ClusterClient
 from aioprod.cluster.retry import retry
 from aioprod.cluster.snapshot import PartitionInfo
-from aioprod.config.settings.consumer import ISOLATION_LEVELS
+from aioprod.config.settings.client import ISOLATION_LEVELS
 from aioprod.consumer.fetch_sessions import newest_version
 from aioprod.consumer.offset_lookup import (
     EARLIEST_TIMESTAMP,
@@ -40,7 +40,7 @@ from aioprod.errors import (
     RequestTimedOutError,
     TopicRecreatedError,
 )
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.net.bounds import TimeLimit
 from aioprod.net.refusals import explain, principal_of
 from aioprod.protocol.batch_cursor import Batch, BatchCursor
@@ -52,7 +52,7 @@ from aioprod.types import TopicPartition
 
 T = TypeVar("T")
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 LATEST = LATEST_TIMESTAMP
 EARLIEST = EARLIEST_TIMESTAMP
@@ -60,7 +60,7 @@ EARLIEST = EARLIEST_TIMESTAMP
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """How to fetch; names and meaning as in Kafka's consumer.
+    """The settings of a read, with the names and meaning that they have in Kafka's consumer.
 
     Attributes:
         fetch_max_bytes: most bytes in one response (``fetch.max.bytes``); a larger first batch is
@@ -228,9 +228,9 @@ class PartitionReader:
         settings: FetchSettings | None = None,
         topic_id: uuid.UUID | None = None,
     ) -> None:
-        self.topic_id = topic_id or ZERO_UUID
+        self.topic_id: uuid.UUID = topic_id or ZERO_UUID
         self.partition = partition
-        self.position = start
+        self.position: int = start
         self.end = end
         self._start = start
         self._client = client

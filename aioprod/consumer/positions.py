@@ -14,7 +14,7 @@ from typing import Any
 from aioprod.cluster.snapshot import PartitionInfo
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.offset_reset import BY_DURATION, EARLIEST, LATEST, NONE, OffsetReset
-from aioprod.config.settings.consumer import ISOLATION_LEVELS
+from aioprod.config.settings.client import ISOLATION_LEVELS
 from aioprod.consumer.connections import Connections
 from aioprod.consumer.membership import Membership
 from aioprod.consumer.offset_lookup import (
@@ -31,10 +31,11 @@ from aioprod.consumer.problems import Problems
 from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.subscription import PartitionState, Phase, Position, SubscriptionState
 from aioprod.errors import KafkaError, LogTruncationError, NoOffsetError, UnsupportedVersionError
-from aioprod.logs import get_logger, listed
+from aioprod.logs import Logger, get_logger, listed
+from aioprod.running_loop import start_task
 from aioprod.types import OffsetAndTimestamp, TopicPartition
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 _NEVER = float("inf")
 _Asked = Mapping[TopicPartition, tuple[PartitionState, int]]
@@ -121,10 +122,10 @@ class PositionFinder:
             self._without_committed(states, now)
         elif self._committed is None:
             asked = {state.tp: (state, state.version) for state in states}
-            self._committed = asyncio.get_running_loop().create_task(
+            self._committed = start_task(
                 self._ask_committed(asked), name="aioprod-committed-offsets"
             )
-            self._committed.add_done_callback(self._committed_done)
+            self._committed.add_done_callback(self._scheduler.guarded(self._committed_done))
 
     async def _ask_committed(self, asked: _Asked) -> None:
         loop = asyncio.get_running_loop()
@@ -332,7 +333,7 @@ class PositionFinder:
         for tp, (_, version) in asked.items():
             self._asking[tp] = node_id, version
         self._requests.send(node_id, request).add_done_callback(
-            partial(self._answered, node_id, leaders, asked, take)
+            self._scheduler.guarded(partial(self._answered, node_id, leaders, asked, take))
         )
 
     def _answered(

@@ -1,5 +1,5 @@
 """Errors of background work: raised once in a call of the application, and kept for
-``consumer.state`` until they are over.
+``consumer.state`` until they are solved.
 """
 
 from __future__ import annotations

@@ -36,6 +36,10 @@ class ReadableBatches:
         following: the position after the data; None if it is unknown, as they are corrupt.
     """
 
+    passed: Position
+    end: Position
+    unread_bytes: int
+
     def __init__(
         self,
         data: BytesLike,
@@ -50,7 +54,7 @@ class ReadableBatches:
         self.end = self.passed = self._start = start
         cursor = BatchCursor(data, start.offset, check_crcs=check_crcs)
         last = cursor.last_header()
-        self.following = None if last is None else end_of(last)
+        self.following: Position | None = None if last is None else end_of(last)
         self._cursor: Iterator[Batch] = iter(cursor)
         self._again: deque[Batch] = deque()
         self._ended = False

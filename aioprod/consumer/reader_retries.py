@@ -1,4 +1,4 @@
-"""How long a read of one partition, or a lookup of offsets, is tried again."""
+"""Decides how long a read of one partition, or a lookup of offsets, is tried again."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Patience:
 async def retry_lookup(
     client: ClusterClient, attempt: Callable[[], Awaitable[T]], limit_s: float, what: str
 ) -> T:
-    """Repeat a lookup until it succeeds, or ``limit_s`` is over."""
+    """Repeat a lookup until it succeeds, or ``limit_s`` has passed."""
     return await retry(
         attempt,
         backoff_of(client).seconds,

@@ -151,8 +151,9 @@ class ReadyRecords:
         source = self._source
         if source is None:
             return
-        if rest := self._taken_back(source):
-            source.give_back(rest)
+        if self.records:
+            source.give_back(list(self.records))
+        self._taken_back(source)
         source.state.position = source.position
 
     def take_back_from(self, tp: TopicPartition) -> None:
@@ -198,12 +199,10 @@ class ReadyRecords:
         self._timer = None
         self.take_back()
 
-    def _taken_back(self, source: FetchedData) -> list[ConsumerRecord]:
-        """Return the records that the application has not taken, and count the others."""
-        rest = list(self.records)
+    def _taken_back(self, source: FetchedData) -> None:
+        """Forget the records that the application has not taken, and count the others."""
+        taken = self._count - len(self.records)
         self.records.clear()
         self._source = None
         assert self._loop is not None
-        taken = self._count - len(rest)
         self._reporter.records_returned(source.state.tp, taken, self._loop.time())
-        return rest

@@ -1,4 +1,6 @@
-"""What an application implements to learn of partitions that come and go."""
+"""The interface that an application implements to be called when partitions are assigned or
+revoked.
+"""
 
 from __future__ import annotations
 

@@ -1,19 +1,16 @@
 """Converts fetched records for the application: deserializers first, then interceptors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from aioprod.column_serialization import ColumnDeserializer
 from aioprod.config.plugins import close_plugins
-from aioprod.errors import DeserializationError, KafkaError
-from aioprod.foreign_text import fault_of
+from aioprod.errors import KafkaError
 from aioprod.interceptors import ConsumerInterceptorChain
-from aioprod.preparation import MOST_ATTEMPTS, NotPrepared
-from aioprod.serialization import Deserializer
-from aioprod.types import ConsumerRecord, TopicPartition
+from aioprod.preparation import MOST_ATTEMPTS, NotPrepared, unreadable
+from aioprod.serialization import AnyDeserializer, Deserializer
+from aioprod.types import ConsumerRecord
 from aioprod.user_code import ENDS_PROGRAM
 
 Records = list[ConsumerRecord]
@@ -25,7 +22,7 @@ class Unread(NamedTuple):
 
     Attributes:
         rest: that record and those after it, as they were given.
-        error: what the deserializer raised.
+        error: the exception of the deserializer.
     """
 
     rest: Records
@@ -40,10 +37,10 @@ class UnreadRow(NamedTuple):
 
 
 class Preparation:
-    """What the deserializer of the next record waits for.
+    """The preparation that the deserializer of the next record waits for.
 
     Attributes:
-        needed: what it waits for, until the next look at the record.
+        needed: the preparation to wait for, until the record is read again.
     """
 
     __slots__ = ("_attempts", "needed")
@@ -72,24 +69,25 @@ class Preparation:
 
 
 class RecordConverter:
-    """The user's deserializers and interceptors. False if there are none: records need no
-    conversion then.
+    """The user's deserializers and interceptors. False if there are none: then records
+    need no conversion.
 
     Args:
-        key, value: the deserializers, if any.
+        key, value: the deserializers of the configuration, if any: they accept topic, headers and
+            data.
         interceptors: the interceptors.
         remedy: ends the message of a DeserializationError; ``{}`` is the next offset.
     """
 
     def __init__(
         self,
-        key: Deserializer | None,
-        value: Deserializer | None,
+        key: AnyDeserializer | None,
+        value: AnyDeserializer | None,
         interceptors: ConsumerInterceptorChain,
         remedy: str = "seek to offset {} to skip it",
     ) -> None:
-        self._key = key
-        self._value = value
+        self._key = cast("Deserializer | None", key)
+        self._value = cast("Deserializer | None", value)
         self._interceptors = interceptors
         self._remedy = remedy
         self._closed = False
@@ -100,12 +98,12 @@ class RecordConverter:
 
     @property
     def reads_columns(self) -> bool:
-        """Whether :meth:`convert_arrow` can be used."""
+        """True if :meth:`convert_arrow` can be used."""
         return bool(self._columns) and self.refusal is None
 
     @property
     def refusal(self) -> str | None:
-        """Why columns can't be converted; None if they can."""
+        """The reason why columns can't be converted; None if they can."""
         for setting, given in (
             ("key_deserializer", self._key),
             ("value_deserializer", self._value),
@@ -115,7 +113,7 @@ class RecordConverter:
                     f"{setting}={given!r}: getarrow needs one that reads columns, such as those of "
                     "aioprod.schema_registry; without one, keys and values are bytes"
                 )
-        return "interceptors need single records: leave them away" if self._interceptors else None
+        return "interceptors need single records: leave them out" if self._interceptors else None
 
     def __bool__(self) -> bool:
         return self._key is not None or self._value is not None or bool(self._interceptors)
@@ -146,7 +144,7 @@ class RecordConverter:
         return done, None
 
     def _convert_rows(self, rows: Any) -> tuple[Any, BaseException | None]:
-        """Return converted rows, and why the row behind them can't be converted."""
+        """Return converted rows, and why the row after them can't be converted."""
         found = rows
         for setting, deserializer in self._columns.items():
             name = setting.removesuffix("_deserializer")
@@ -170,7 +168,7 @@ class RecordConverter:
         if isinstance(error, ENDS_PROGRAM):
             return error
         (record,) = records_of_rows(rows.slice(place, 1), -1)
-        describe = partial(_unreadable, setting, self._columns[setting], self._remedy, record)
+        describe = partial(unreadable, setting, self._columns[setting], self._remedy, record)
         if isinstance(error, NotPrepared):
             error.describe = describe
             return error
@@ -204,38 +202,13 @@ def _deserialize(
         except ENDS_PROGRAM as error:
             return done, Unread(records[index:], error)
         except NotPrepared as needed:
-            needed.describe = partial(_unreadable, setting, used, remedy, record)
+            needed.describe = partial(unreadable, setting, used, remedy, record)
             return done, Unread(records[index:], needed)
         except BaseException as error:
-            return done, Unread(records[index:], _unreadable(setting, used, remedy, record, error))
+            return done, Unread(records[index:], unreadable(setting, used, remedy, record, error))
         done.append(
             ConsumerRecord(
                 topic, partition, offset, timestamp, timestamp_type, key, value, headers, epoch
             )
         )
     return done, None
-
-
-def _unreadable(
-    setting: str,
-    deserializer: object,
-    remedy: str,
-    record: ConsumerRecord,
-    error: BaseException,
-) -> DeserializationError:
-    name = getattr(deserializer, "__qualname__", type(deserializer).__name__)
-    # The text of a UnicodeError would show the data.
-    reason = f"{type(error).__name__}: {fault_of(error)}"
-    failure = DeserializationError(
-        f"{setting}: {name} can't read the {setting.removesuffix('_deserializer')} of the "
-        f"record at offset {record.offset} of "
-        f"{record.topic}-{record.partition}: {reason}; {remedy.format(record.offset + 1)}",
-        topic_partition=TopicPartition(record.topic, record.partition),
-        offset=record.offset,
-        timestamp=record.timestamp,
-        key=record.key,
-        value=record.value,
-        headers=record.headers,
-    )
-    failure.__cause__ = error
-    return failure

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice, repeat
 from typing import Any, Protocol, overload
 
+from aioprod.misuse import RECORDS_OF_OTHERS, names_others
 from aioprod.native import accelerated
 from aioprod.protocol.primitives import BytesLike
 from aioprod.protocol.record_batch import BatchHeader
@@ -28,6 +29,7 @@ _AT_ONCE = 64
 _make: Any = tuple.__new__
 
 
+@names_others(RECORDS_OF_OTHERS)
 class Records(Sequence[ConsumerRecord]):
     """Records in their order, as ``getmany`` returns them: an immutable sequence, equal to a list
     of the same records.
@@ -221,7 +223,7 @@ class ColumnBatch:
         self._tp = tp
         self._header = header
         self._columns = columns
-        self.left = len(columns.offsets)
+        self.left: int = len(columns.offsets)
         if header.base_offset < start:
             self.left -= bisect_left(columns.offsets, start)
 
@@ -239,7 +241,7 @@ class DecodedBatch:
 
     def __init__(self, records: list[ConsumerRecord]) -> None:
         self._records = records
-        self.left = len(records)
+        self.left: int = len(records)
 
     def take(self, most: int, /) -> list[ConsumerRecord]:
         """Return at most ``most`` of the next records."""

@@ -17,9 +17,9 @@ from aioprod.consumer.ready_records import ReadyRecords
 from aioprod.consumer.reporting import ConsumerReporter
 from aioprod.consumer.subscription import FormerTopic, Mode, PartitionState, SubscriptionState
 from aioprod.errors import TopicRecreatedError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 _SHOWN = 10  # positions in a log line
 
@@ -55,7 +55,7 @@ class RecreatedTopics:
         for state in self._subscription.partitions.values():
             topic = state.tp.topic
             if state.position is None and state.reset is None:
-                continue  # its committed offset will be that of the present topic
+                continue  # its committed offset will be that of the new topic
             if not state.topic_id.int:
                 state.topic_id = before.topic_id(topic)  # the position was found under it
             if snapshot.has_other_topic(topic, state.topic_id):

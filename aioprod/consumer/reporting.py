@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.errors import KafkaError, copy_of
 from aioprod.interceptors import ConsumerInterceptorChain
-from aioprod.logs import get_logger, listed
+from aioprod.logs import Logger, get_logger, listed
 from aioprod.metrics import (
     CommitDone,
     ConsumerMetrics,
@@ -28,14 +28,14 @@ from aioprod.metrics.consumer_observers import PartitionsEvent
 from aioprod.metrics.reading import ReadingMetrics
 from aioprod.types import OffsetAndMetadata, TopicPartition
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 MetricsT = TypeVar("MetricsT", bound=ReadingMetrics[Any])
 
 
 class ReadingReporter(Generic[MetricsT]):
-    """What consumers and share consumers report: one method for each kind of event. Times are loop
-    times in seconds.
+    """The reports of consumers and share consumers: one method for each kind of event. Times are
+    loop times in seconds.
 
     Args:
         metrics: counts.
@@ -97,7 +97,7 @@ class ReadingReporter(Generic[MetricsT]):
 
 
 class ConsumerReporter(ReadingReporter[ConsumerMetrics]):
-    """What a consumer reports.
+    """The reports of a consumer.
 
     Args:
         config: has the observers.
@@ -174,16 +174,16 @@ class ConsumerReporter(ReadingReporter[ConsumerMetrics]):
         self._observers.notify("on_topic_recreated", event)
 
     def rebalance_began(self) -> None:
-        """Note the beginning of a rebalance, unless one is under way."""
+        """Note the beginning of a rebalance, unless one is in progress."""
         if self._rebalance_began is None:
             self._rebalance_began = self.now()
 
     def rebalance_abandoned(self) -> None:
-        """Forget the rebalance that is under way: the consumer leaves its group."""
+        """Forget the rebalance that is in progress: the consumer leaves its group."""
         self._rebalance_began = None
 
     def rebalance_ended(self, error: BaseException | None = None) -> None:
-        """Report the end of the rebalance that is under way, if there is one."""
+        """Report the end of the rebalance that is in progress, if there is one."""
         if self._rebalance_began is None:
             return
         now = self.now()

@@ -6,8 +6,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar, cast
 
+from aioprod.closing import all_in_turn
 from aioprod.config.client import ClientConfig
 from aioprod.errors import BrokerConnectionError, KafkaError, RequestTimedOutError
 from aioprod.net.brokers import Brokers
@@ -114,8 +116,16 @@ class Requests:
 
     def brokers_changed(self) -> None:
         """Check the queues: a connection has opened, has closed, or could not be opened."""
-        self._look()
+        self._look_or_fail()
         self._on_change()
+
+    def _look_or_fail(self) -> None:
+        try:
+            self._look()
+        except Exception as bug:
+            for node_id in list(self._unsent):
+                self._fail(node_id, KafkaError(f"the request could not be sent: {bug!r}"))
+            raise
 
     def _look(self) -> None:
         """Send the requests that can be sent, and fail those that can't."""
@@ -129,8 +139,7 @@ class Requests:
             if connection is not None:
                 if connection.throttled_until <= now:
                     del self._unsent[node_id]
-                    for unsent in queue:
-                        _forward(connection, unsent, loop)
+                    all_in_turn(partial(_forward, connection, unsent, loop) for unsent in queue)
             elif not self._brokers.connecting(node_id):
                 self._fail(
                     node_id,
@@ -162,11 +171,10 @@ class Requests:
 
     def _timer_expired(self) -> None:
         self._timer = None
-        self._look()
+        self._look_or_fail()
 
     def _fail(self, node_id: int, error: KafkaError) -> None:
-        for unsent in self._unsent.pop(node_id, ()):
-            _give_up(unsent, error)
+        all_in_turn(partial(_give_up, unsent, error) for unsent in self._unsent.pop(node_id, ()))
 
 
 def _send_now(
@@ -190,7 +198,11 @@ def _send_now(
 def _forward(connection: Connection, unsent: _Unsent, loop: asyncio.AbstractEventLoop) -> None:
     if unsent.future.done():
         return
-    answer = _send_now(connection, unsent.message, unsent.newest, loop)
+    try:
+        answer = _send_now(connection, unsent.message, unsent.newest, loop)
+    except BaseException as bug:
+        unsent.future.set_exception(KafkaError(f"the request could not be made: {bug!r}"))
+        raise
 
     def pass_on(done: asyncio.Future[Any]) -> None:
         error = None if done.cancelled() else done.exception()

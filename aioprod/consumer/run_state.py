@@ -18,8 +18,8 @@ class RunState:
         on_fault: called when the consumer breaks, to wake the waiting call.
 
     Attributes:
-        status: the present stage.
-        since: when the present stage began, in seconds since 1970.
+        status: the current stage.
+        since: when the current stage began, in seconds since 1970.
         fault: why the consumer broke, if it did.
     """
 
@@ -27,15 +27,15 @@ class RunState:
         self, runtime: ClientRuntime, clock: Callable[[], float], on_fault: Callable[[], None]
     ) -> None:
         self.clock = clock
-        self.status = ConsumerStatus.STOPPED
-        self.since = clock()
+        self.status: ConsumerStatus = ConsumerStatus.STOPPED
+        self.since: float = clock()
         self.fault: KafkaError | None = None
         self._runtime = runtime
         self._on_fault = on_fault
 
     @property
     def started(self) -> bool:
-        """Whether ``start`` has succeeded."""
+        """True if ``start`` has succeeded."""
         return self._runtime.started
 
     @property
@@ -73,7 +73,7 @@ class RunState:
 
     @property
     def has_loop(self) -> bool:
-        """Whether the consumer belongs to an event loop, so that a task calls it."""
+        """True if the consumer belongs to an event loop, so that a task calls it."""
         return self._runtime.has_loop
 
     def now(self) -> float:

@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from aioprod.consumer.notifier import Notifier
 from aioprod.errors import KafkaError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 _NEVER = float("inf")
+
+FutureT = TypeVar("FutureT", bound="asyncio.Future[Any]")
 
 
 class Scheduler:
@@ -82,16 +85,32 @@ class Scheduler:
         now = self._loop.time()
         try:
             again_at = min(step(now) for step in self._steps)
-        except Exception as error:
-            log.exception("the consumer's scheduler failed; close the consumer and make a new one")
-            self.fail(
-                KafkaError(
-                    f"the consumer's scheduler failed: {error!r}; close it and make a new one"
-                )
-            )
+        except Exception as bug:
+            self._broke(bug)
             return
         if again_at < _NEVER and self._loop is not None:
             self._timer = self._loop.call_at(max(again_at, now + 0.001), self._timer_expired)
+
+    def guarded(self, handle: Callable[[FutureT], None]) -> Callable[[FutureT], None]:
+        """Return a callback for a future that calls ``handle``, and lets the waiting call raise its
+        error, which is a bug. The event loop would only log it, and the call would wait forever.
+        """
+
+        def callback(future: FutureT) -> None:
+            try:
+                handle(future)
+            except Exception as bug:
+                self._broke(bug)
+
+        return callback
+
+    def _broke(self, bug: Exception) -> None:
+        self.fail(
+            KafkaError(f"the consumer's scheduler failed: {bug!r}; close it and make a new one")
+        )
+        log.error(
+            "the consumer's scheduler failed; close the consumer and make a new one", exc_info=bug
+        )
 
     def _timer_expired(self) -> None:
         self._timer = None

@@ -1,4 +1,4 @@
-"""Why a consumer's partitions are not read."""
+"""Finds the reason why a consumer's partitions are not read."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class StallReasons:
         return waiting
 
     def is_assigned(self, tp: TopicPartition) -> bool:
-        """Whether a partition is still assigned."""
+        """Return whether a partition is still assigned."""
         return tp in self._subscription.partitions
 
     def _reason_of_group(self) -> str:
@@ -93,7 +93,7 @@ class StallReasons:
             return None
         if self._read_committed and state.last_stable_offset <= position.offset:
             return (
-                f"from offset {position.offset} on: {counted(ahead, 'record')} in or behind an "
+                f"from offset {position.offset} on: {counted(ahead, 'record')} in or after an "
                 "open transaction (isolation_level=read_committed)"
             )
         if self._buffer.has_data(state.tp):

@@ -3,17 +3,19 @@
 The state between two looks is kept here; a look is synchronous, over what waits and the time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.reporting import ReadingReporter
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.types import TopicPartition
 
-log = get_logger(__name__)
+if TYPE_CHECKING:
+    from aioprod.config.share_consumer import ShareConsumerConfig
+
+log: Logger = get_logger(__name__)
 
 _NEVER = float("inf")
 _LOOKS_PER_LIMIT = 4
@@ -24,7 +26,7 @@ class Waiting(NamedTuple):
 
     Attributes:
         mark: another object after each progress.
-        reason: what it waits for.
+        reason: the event for which it waits.
     """
 
     mark: object
@@ -38,17 +40,16 @@ class Reasons(Protocol):
         """Return what makes no progress at a loop time, by partition; None stands for the group."""
 
     def is_assigned(self, tp: TopicPartition) -> bool:
-        """Whether a partition is still assigned."""
+        """Return whether a partition is still assigned."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stall:
+class Stall(NamedTuple):
     """Reading that makes no progress.
 
     Attributes:
         partition: None if the consumer waits for its group.
         since: loop time at which it was first seen to wait.
-        reason: what it waits for.
+        reason: the event for which it waits.
     """
 
     partition: TopicPartition | None
@@ -63,7 +64,7 @@ class Stall:
 
 @dataclass(slots=True)
 class _Seen:
-    """How far reading was at a look."""
+    """The progress of reading at a check."""
 
     mark: object
     since: float
@@ -73,18 +74,19 @@ class StallWatch:
     """Looks at all partitions a few times per ``stall_timeout_ms``.
 
     Args:
-        limit_ms: ``stall_timeout_ms``; 0 for no looks.
+        config: has ``stall_timeout_ms``, which is 0 for no looks.
         reasons: reports what waits, and why.
         reporter: is called for each stall, and of its end.
     """
 
     def __init__(
         self,
-        limit_ms: float,
+        config: "ConsumerConfig | ShareConsumerConfig",
         reasons: Reasons,
         reporter: ReadingReporter[Any],
     ) -> None:
-        self._limit_s = limit_ms / 1000
+        self._client_id = config.client_id
+        self._limit_s = config.stall_timeout_ms / 1000
         self._reasons = reasons
         self._reporter = reporter
         self._next = 0.0
@@ -102,7 +104,7 @@ class StallWatch:
         return len(self._stalls.keys() - {None})
 
     def is_stalled(self, tp: TopicPartition) -> bool:
-        """Whether a partition is not read."""
+        """Return whether a partition is not read."""
         return tp in self._stalls
 
     def step(self, now: float) -> float:
@@ -132,11 +134,12 @@ class StallWatch:
         for what, stall in stalls.items():
             if what not in self._stalls:
                 seconds = now - stall.since
-                log.warning("for %.0f s %s", seconds, stall)
+                log.warning("%s: for %.0f s %s", self._client_id, seconds, stall)
                 self._reporter.stalled(what, stall.reason, seconds, is_over=False)
         for what, stall in self._stalls.items():
             if what not in stalls and (what is None or self._reasons.is_assigned(what)):
                 name = "the group" if what is None else f"{what.topic}-{what.partition}"
                 seconds = now - stall.since
-                log.info("%s: reading continues, after %.0f s", name, seconds)
+                who = self._client_id
+                log.info("%s: %s: reading continues, after %.0f s", who, name, seconds)
                 self._reporter.stalled(what, stall.reason, seconds, is_over=True)

@@ -1,7 +1,5 @@
 """The state of a consumer, for health checks."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -11,14 +9,14 @@ from aioprod.public_module import set_module
 
 @set_module("aioprod.consumer")
 class ConsumerStatus(StrEnum):
-    """What a consumer is doing."""
+    """The current activity of a consumer."""
 
     STOPPED = "stopped"
     """Not started yet, or closed."""
     STARTING = "starting"
     """Connecting for the first time."""
     REBALANCING = "rebalancing"
-    """The group shares out its partitions; of a share consumer: it is not in its group yet."""
+    """The group is assigning its partitions. For a share consumer: it is not in its group yet."""
     READING = "reading"
     """Reading, or waiting for new records."""
     STALLED = "stalled"
@@ -33,7 +31,7 @@ class ConsumerState(NamedTuple):
     """A consumer's state at one moment.
 
     Attributes:
-        status: what it is doing.
+        status: its current activity.
         since: when that began, in seconds since 1970; for ``failing``, the time of the first
             failure.
         error: the last error while ``failing``, or the error that ended the consumer; while

@@ -2,8 +2,6 @@
 Synchronous: no clock, no waiting, no network.
 """
 
-from __future__ import annotations
-
 import re
 import uuid
 import weakref
@@ -20,7 +18,7 @@ from aioprod.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 
 
 class Mode(Enum):
-    """How partitions come to a consumer."""
+    """The way in which a consumer gets its partitions."""
 
     NONE = auto()
     TOPICS = auto()  # subscribe(["a", "b"])
@@ -53,7 +51,7 @@ class FormerTopic:
     Attributes:
         topic_id: its id.
         offset: the position in it, -1 if none was known.
-        resumed_at: the first position in the present topic, -1 before it is known.
+        resumed_at: the first position in the new topic, -1 before it is known.
     """
 
     topic_id: uuid.UUID
@@ -78,6 +76,8 @@ class PartitionState:
         validated_epoch: the leader's epoch for which the position is validated.
         retry_at: loop time before which no lookup for this partition is due.
         resets: how often its position was out of range since the last successful fetch.
+        fetch_bytes: the size that its next fetch asks for, as the last ones were full; 0 for
+            ``max_partition_fetch_bytes``.
         failure: raised when this partition is read; a seek clears it.
         topic_id: the topic that the position belongs to (KIP-516); zero until the next metadata.
         former: the deleted topic that it was read from before, until a seek.
@@ -102,20 +102,21 @@ class PartitionState:
     retry_at: float = 0.0
     failures: int = 0
     resets: int = 0
+    fetch_bytes: int = 0
     failure: KafkaError | None = None
     topic_id: uuid.UUID = ZERO_UUID
     former: FormerTopic | None = None
 
     @property
     def may_be_fetched(self) -> bool:
-        """Whether records of it may be fetched now."""
+        """True if records of it may be fetched now."""
         return self.phase is Phase.FETCHING and not (
             self.paused or self.awaiting_callback or self.revoking or self.failure
         )
 
     @property
     def may_be_returned(self) -> bool:
-        """Whether buffered records of it may be returned now."""
+        """True if buffered records of it may be returned now."""
         return self.phase is Phase.FETCHING and not (
             self.paused or self.awaiting_callback or self.revoking
         )
@@ -150,7 +151,7 @@ class PartitionState:
 
     def is_of_former_topic(self, offset: int) -> bool:
         """Return whether the application can have an offset only from the topic that was deleted:
-        it has got no record of the present one.
+        it has got no record of the new one.
         """
         former, position = self.former, self.position
         if former is None:
@@ -180,6 +181,7 @@ class PartitionState:
         self.failure = None
         self.preferred_replica = -1
         self.validated_epoch = -1
+        self.fetch_bytes = 0
         self.topic_id = ZERO_UUID
         self.former = None
         self.succeeded()
@@ -214,7 +216,7 @@ class SubscriptionState:
         on_pause: Callable[[TopicPartition], None] = lambda tp: None,
         on_drop: Callable[[TopicPartition], None] = lambda tp: None,
     ) -> None:
-        self.mode = Mode.NONE
+        self.mode: Mode = Mode.NONE
         self.topics: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | SubscriptionPattern | None = None
         self.listener: Callable[[], RebalanceListener | None] = _no_listener

@@ -1,17 +1,20 @@
-"""What a consumer pushes to brokers (KIP-714)."""
+"""The metrics that a consumer pushes to brokers (KIP-714)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from aioprod.config.consumer import ConsumerConfig
-from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.metrics import ObservedConsumer
 from aioprod.metrics.telemetry import (
     TelemetrySource,
     consumer_telemetry,
     share_consumer_telemetry,
 )
+
+if TYPE_CHECKING:
+    from aioprod.config.share_consumer import ShareConsumerConfig
 
 
 def telemetry_source(

@@ -1,4 +1,4 @@
-"""What the consumer's tests share: a consumer that does not wait long, and topics of numbers."""
+"""Shared by the consumer's tests: a consumer that does not wait long, and topics of numbers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def take(consumer: Consumer, count: int) -> list[ConsumerRecord]:
 
 
 def numbers(records: Iterable[ConsumerRecord]) -> list[int]:
-    """What the records say."""
+    """Return the numbers in the records."""
     return [int(record.value) for record in records]
 
 

@@ -1,5 +1,5 @@
 """A topic that is deleted and created again while it is read, and what a reader must have got of
-it: of each partition all records from one offset on, in order, once.
+it: all records of each partition from one offset on, in order, once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LIMIT_S = 60
 
 @dataclass
 class Got:
-    """What a reader got: the numbers by partition, of the deleted topic and of the new one."""
+    """The numbers that a reader got by partition, from the deleted topic and from the new one."""
 
     old: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     new: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -45,15 +45,15 @@ class Got:
                 await self._changed.wait()
 
     def has_old(self, partitions: int) -> bool:
-        """Whether all records of the deleted topic are there."""
+        """Return whether all records of the deleted topic are there."""
         return all(len(self.old[number]) >= OLD for number in range(partitions))
 
     def is_done(self, partitions: int) -> bool:
-        """Whether the last record of each partition is there."""
+        """Return whether the last record of each partition is there."""
         return all(self.new[number][-1:] == [NEW - 1] for number in range(partitions))
 
     def check(self, partitions: int, *, from_the_first: bool) -> None:
-        """Check that no record of the new topic is missing behind the first that was read."""
+        """Check that no record of the new topic is missing after the first one that was read."""
         for number in range(partitions):
             found = self.new[number]
             first = 0 if from_the_first else found[0]

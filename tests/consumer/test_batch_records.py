@@ -97,7 +97,7 @@ SIZES = st.lists(st.integers(0, 40), max_size=4)
 @settings(max_examples=300)
 @given(st.integers(0, 1 << 32), st.integers(0, 4), st.integers(-5, 70), SIZES)
 def test_batches_are_read_alike(seed: int, changes: int, skipped: int, sizes: list[int]) -> None:
-    """Also if bytes are changed: records, errors and their texts are the same."""
+    """Even if bytes are changed: records, errors and their texts are the same."""
     rng = random.Random(seed)
     data = written(rng)
     for _ in range(changes):
@@ -197,12 +197,12 @@ class _Blocks(dict[bytes, Any]):
 
 
 @needs_native
-def test_what_is_no_exception_is_not_hidden() -> None:
+def test_a_base_exception_is_not_hidden() -> None:
     with pytest.raises(_Interrupted):
         accelerator().cut_records(template(), ONE, 1, 0, 0, False, _Blocks())
 
 
-def test_a_batch_holds_its_bytes_until_its_last_record_and_records_do_not() -> None:
+def test_a_batch_keeps_its_bytes_until_its_last_record_and_records_do_not() -> None:
     memory = bytearray(
         build_batch(
             ONE + encode_record(0, 1, b"k" * 20, b"v" * 70_000, b"\0"),

@@ -1,4 +1,4 @@
-"""The consumer's fetch sessions, held against the embedded broker's: after each request the broker
+"""The consumer's fetch sessions, compared with the embedded broker's: after each request the broker
 reads what is wanted, and nothing else.
 """
 
@@ -19,7 +19,7 @@ from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.fetch_sessions import FetchSessions, RequestedPartition
 
 VERSION = 13
-# Zero: the metadata have no ids.
+# Zero: the metadata has no ids.
 IDS = [uuid.UUID(int=number) for number in range(4)]
 PARTITIONS = [TopicPartition(f"t{number % 2}", number) for number in range(6)]
 
@@ -129,7 +129,7 @@ def test_after_a_lost_answer_the_old_session_is_ended() -> None:
     assert (again.session_id, again.epoch, len(again.topics)) == (77, 0, 1)
 
 
-def test_the_epoch_begins_anew_behind_the_highest() -> None:
+def test_the_epoch_begins_again_after_the_highest() -> None:
     session = FetchSession(77, 2**31 - 1)
     session.answered(ErrorCode.NONE, 77)
     assert session.epoch == 1

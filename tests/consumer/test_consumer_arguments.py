@@ -1,5 +1,5 @@
-"""What the consumer's calls are given by mistake: refused at once, named, and without any effect on
-what is read.
+"""Wrong arguments of the consumer's calls are refused at once by name, without any effect on what
+is read.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ Call = Callable[[Any], Awaitable[object] | object]
 
 WRONG: dict[str, tuple[Call, str]] = {
     "topics that are no list": (lambda consumer: consumer.subscribe(5), "topics=5"),
-    "a topic that is no name": (
+    "a topic that is not a name": (
         lambda consumer: consumer.subscribe(["t", 5]),
         "topic 5: must be a name",
     ),
     "a topic without a name": (lambda consumer: consumer.subscribe([""]), "topic ''"),
     "no topics at all": (lambda consumer: consumer.subscribe(None), "topics=None"),
-    "a pattern that is no text": (
+    "a pattern that is not a string": (
         lambda consumer: consumer.subscribe(pattern=b"a"),
         "pattern=<bytes>",
     ),
@@ -32,10 +32,7 @@ WRONG: dict[str, tuple[Call, str]] = {
         lambda consumer: consumer.subscribe(["t"], listener=5),
         "listener=5: must be a RebalanceListener",
     ),
-    "a single partition to assign": (
-        lambda consumer: consumer.assign(TP),
-        f"partition '{TOPIC}': must be a TopicPartition",
-    ),
+    "a number to assign": (lambda consumer: consumer.assign(5), "partitions=5"),
     "numbers to assign": (lambda consumer: consumer.assign([0]), "partition 0"),
     "a partition below 0": (lambda consumer: consumer.assign([(TOPIC, -1)]), "partition .*-1"),
     "a partition that is text": (
@@ -52,9 +49,12 @@ WRONG: dict[str, tuple[Call, str]] = {
         lambda consumer: consumer.seek(TP, OffsetAndMetadata(-1)),
         "seek to offset -1",
     ),
-    "a list to seek to": (lambda consumer: consumer.seek_to_beginning([TP]), r"partition \["),
-    "a list to pause": (lambda consumer: consumer.pause([TP]), r"partition \["),
-    "a list to resume": (lambda consumer: consumer.resume([TP]), r"partition \["),
+    "two lists to seek to": (
+        lambda consumer: consumer.seek_to_beginning([TP], [TP]),
+        r"partition \[",
+    ),
+    "two lists to pause": (lambda consumer: consumer.pause([TP], [TP]), r"partition \["),
+    "two lists to resume": (lambda consumer: consumer.resume([TP], [TP]), r"partition \["),
     "a topic's lag": (lambda consumer: consumer.lag(TOPIC), "partition 'numbers'"),
     "a topic's position": (lambda consumer: consumer.position(TOPIC), "partition 'numbers'"),
     "times without partitions": (lambda consumer: consumer.offsets_for_times([TP]), "timestamps="),
@@ -62,12 +62,12 @@ WRONG: dict[str, tuple[Call, str]] = {
         lambda consumer: consumer.offsets_for_times({TP: "0"}),
         "timestamp '0'",
     ),
-    "a partition's ends": (lambda consumer: consumer.end_offsets(TP), "partition 'numbers'"),
+    "a number's ends": (lambda consumer: consumer.end_offsets(5), "partitions=5"),
     "a number for a topic": (lambda consumer: consumer.partitions_for_topic(5), "topic 5"),
     "half a record": (lambda consumer: consumer.getmany(2.5), "max_records=2.5"),
     "a limit below 0": (lambda consumer: consumer.getmany(timeout_ms=-1), "timeout_ms=-1"),
     "a limit that is text": (lambda consumer: consumer.getmany(timeout_ms="5"), "timeout_ms='5'"),
-    "a limit that is no number": (
+    "a limit that is not a number": (
         lambda consumer: consumer.position(TP, timeout_ms=math.nan),
         "timeout_ms=nan",
     ),
@@ -77,7 +77,10 @@ WRONG: dict[str, tuple[Call, str]] = {
     ),
     "the end's limit": (lambda consumer: consumer.close("soon"), "timeout_ms='soon'"),
     "offsets without partitions": (lambda consumer: consumer.commit([5]), "offsets="),
-    "a note that is no text": (lambda consumer: consumer.commit({TP: (5, 6)}), r"offset \(5, 6\)"),
+    "a note that is not a string": (
+        lambda consumer: consumer.commit({TP: (5, 6)}),
+        r"offset \(5, 6\)",
+    ),
 }
 
 
@@ -97,9 +100,20 @@ async def test_what_is_wrong_is_named_and_changes_nothing(
         assert numbers(await take(consumer, 18)) == list(range(2, 20))
 
 
-def test_a_list_of_topics_is_not_a_topic() -> None:
-    with pytest.raises(ConfigError, match=r"topic \['t'\]: must be a name"):
-        Consumer(["t"])  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "topics", [("t", "u"), (["t", "u"],), (("t", "u"),), ({"t", "u"},), (frozenset(("t", "u")),)]
+)
+def test_topics_are_arguments_or_one_list(topics: Any) -> None:
+    assert Consumer(*topics).subscription() == {"t", "u"}
+    assert Consumer.from_config({}, *topics).subscription() == {"t", "u"}
+
+
+@pytest.mark.parametrize("wrong", [["t", 5], [["t"]], ["t", ["u"]], b"t", {"t": 1}, None, 5, ""])
+def test_other_topics_are_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^topics? .*: must be "):
+        Consumer(wrong)
+    with pytest.raises(ConfigError, match=r"^topics? .*: must be "):
+        Consumer("t", wrong)
 
 
 async def test_a_limit_may_be_any_number_from_0_on(broker: EmbeddedCluster) -> None:

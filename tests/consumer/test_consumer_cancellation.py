@@ -59,9 +59,7 @@ async def test_a_start_that_was_cancelled_may_be_tried_again(broker: EmbeddedClu
 
 @pytest.mark.parametrize("way", ["getone", "getmany", "async for"])
 async def test_calls_for_records(broker: EmbeddedCluster, way: str) -> None:
-    """Whatever was handed out before a cancellation is there once, and the rest comes
-    afterwards.
-    """
+    """A record returned before a cancellation is returned once, and the others afterwards."""
     broker.on(ApiKey.FETCH, delay(0.001), times=None)
     found: list[int] = []
     written = 50
@@ -155,7 +153,7 @@ async def test_close_ends_in_time_when_no_broker_answers(broker: EmbeddedCluster
         assert loop.time() - began < 2.5
 
 
-async def test_every_task_of_the_clients_cancelled_from_outside_is_told(
+async def test_every_task_of_the_clients_cancelled_from_outside_is_reported(
     broker: EmbeddedCluster,
 ) -> None:
     """Sweeps over all tasks, as some frameworks make them, must not leave a consumer that hangs."""

@@ -40,7 +40,7 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def sockets() -> Iterator[dict[int, socket.socket]]:
-    """Where the proxies that count requests listen, by node."""
+    """The listening sockets of the proxies that count requests, by node."""
     found = {node: socket.socket() for node in NODES}
     for each in found.values():
         each.bind(("127.0.0.1", 0))
@@ -119,7 +119,7 @@ def replicas_from(node: int) -> list[int]:
 
 
 class Writing:
-    """Writes numbers to all partitions in turn until it is told to stop; each is there once."""
+    """Writes numbers to all partitions in turn until it is asked to stop; each is there once."""
 
     def __init__(self, servers: str, topic: str, partitions: int = PARTITIONS) -> None:
         self.count = 0
@@ -333,8 +333,8 @@ async def test_records_come_from_the_replica_in_the_same_rack(
 async def test_what_an_unclean_election_has_cut_off_is_found_out(
     cluster: RealCluster, admin: Admin, reset: str
 ) -> None:
-    """KIP-320. The new leader never had the last records: they are void, and what it writes in
-    their place is read.
+    """KIP-320. The new leader never had the last records: they are dropped, and the records that it
+    writes instead are read.
     """
     first, second = (node for node in NODES if node != cluster.active_controller())
     topic = await make_topic(

@@ -1,5 +1,5 @@
-"""What a consumer with a group commits: what the application has had, no more, whenever it is asked
-to.
+"""A consumer with a group commits only records that the application has received, whenever it is
+asked to.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def member(broker: EmbeddedCluster, *topics: str, **settings: Any) -> Consumer:
 
 
 async def committed(broker: EmbeddedCluster) -> OffsetAndMetadata | None:
-    """What another member of the group would begin with."""
+    """Return the offset at which another member of the group would begin."""
     async with member(broker, enable_auto_commit=False) as consumer:
         return (await consumer.committed(TP))[TP]
 
 
-async def test_a_commit_takes_the_record_in_hand_and_not_what_is_laid_ready(
+async def test_a_commit_takes_the_returned_record_and_not_those_that_are_prepared(
     broker: EmbeddedCluster,
 ) -> None:
     await fill(broker, 20)
@@ -70,7 +70,7 @@ async def test_offsets_of_ones_own_choice(broker: EmbeddedCluster) -> None:
             await consumer.seek_to_committed(TopicPartition(TOPIC, 9))
 
 
-async def test_the_end_commits_what_was_handed_out(broker: EmbeddedCluster) -> None:
+async def test_the_end_commits_what_was_returned(broker: EmbeddedCluster) -> None:
     await fill(broker, 20)
     async with member(broker, TOPIC, auto_commit_interval_ms=60_000) as consumer:
         await take(consumer, 7)
@@ -96,7 +96,7 @@ async def test_commits_in_the_background_go_together(broker: EmbeddedCluster) ->
         assert (await consumer.committed(TP))[TP] == OffsetAndMetadata(31, "", 0)
 
 
-async def test_a_commit_in_the_background_that_fails_tells_whoever_looks(
+async def test_a_commit_in_the_background_that_fails_shows_in_the_state(
     broker: EmbeddedCluster,
 ) -> None:
     await fill(broker, 5)
@@ -110,23 +110,23 @@ async def test_a_commit_in_the_background_that_fails_tells_whoever_looks(
     assert await committed(broker) == OffsetAndMetadata(1, "", 0)
 
 
-async def test_interceptors_hear_of_commits(broker: EmbeddedCluster) -> None:
+async def test_interceptors_learn_of_commits(broker: EmbeddedCluster) -> None:
     await fill(broker, 5)
-    heard: list[dict[TopicPartition, OffsetAndMetadata]] = []
+    received: list[dict[TopicPartition, OffsetAndMetadata]] = []
 
     class Listening(ConsumerInterceptor):
         def on_commit(self, offsets: Any) -> None:
-            heard.append(dict(offsets))
+            received.append(dict(offsets))
 
     async with member(
         broker, TOPIC, interceptors=[Listening()], enable_auto_commit=False
     ) as consumer:
         await take(consumer, 3)
         await consumer.commit()
-    assert heard == [{TP: OffsetAndMetadata(3, "", 0)}]
+    assert received == [{TP: OffsetAndMetadata(3, "", 0)}]
 
 
-async def test_a_listener_may_call_the_consumer_while_another_commit_is_under_way(
+async def test_a_listener_may_call_the_consumer_while_another_commit_is_in_flight(
     broker: EmbeddedCluster,
 ) -> None:
     await fill(broker, 20)
@@ -188,7 +188,7 @@ async def test_a_loop_over_records_that_are_there_already_is_neither_silent_nor_
             seen.append(record.offset)
             await asyncio.sleep(0.05)  # the application's work
             assert broker.committed_offsets("g").get(TP, 0) <= record.offset, (
-                "the record in hand is not processed yet"
+                "the record being processed is not processed yet"
             )
         assert broker.committed_offsets("g")[TP] >= 20
         assert broker.group("g").generation_id == 1

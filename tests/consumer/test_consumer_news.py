@@ -54,9 +54,9 @@ async def test_a_waiting_call_raises_the_failure_of_a_background_task(
         await consumer.position(TP)
         waiting: asyncio.Task[Any]
         if call == "position":
-            held = broker.on(ApiKey.LIST_OFFSETS, hold(), times=None)
+            kept_back = broker.on(ApiKey.LIST_OFFSETS, hold(), times=None)
             waiting = asyncio.create_task(consumer.seek_to_end(TP))
-            await held.wait()
+            await kept_back.wait()
         else:
             waiting = asyncio.create_task(getattr(consumer, call)())
             await broker.wait_for_request(ApiKey.FETCH)
@@ -84,25 +84,25 @@ async def test_an_error_of_the_moment_before_waiting_is_raised(broker: EmbeddedC
                 await consumer.getone()
 
 
-async def test_the_error_of_an_old_leader_is_over_when_the_new_one_has_confirmed() -> None:
+async def test_the_error_of_an_old_leader_is_solved_when_the_new_one_has_confirmed() -> None:
     async with EmbeddedCluster(nodes=2) as broker:
         broker.create_topic(TOPIC)
         await fill(broker, 10)
         async with reading(broker) as consumer:
             await take(consumer, 10)
-            held = broker.on(ApiKey.OFFSET_FOR_LEADER_EPOCH, hold(), times=1)
+            kept_back = broker.on(ApiKey.OFFSET_FOR_LEADER_EPOCH, hold(), times=1)
             leader = broker.leader(TOPIC, 0)
             broker.move_leader(TOPIC, 0, next(node for node in broker.node_ids if node != leader))
             waiting = asyncio.create_task(consumer.getone(timeout_ms=5_000))
-            await held.wait()
+            await kept_back.wait()
             assert consumer.state.error is not None
-            held.release()
+            kept_back.release()
             await fill(broker, 1, first=10)
             assert numbers([await waiting]) == [10]
             assert consumer.state.status is ConsumerStatus.READING
 
 
-async def test_offsets_that_a_response_leaves_out_are_asked_for_again(
+async def test_offsets_that_a_response_leaves_out_are_requested_again(
     broker: EmbeddedCluster,
 ) -> None:
     await fill(broker, 3)

@@ -1,5 +1,5 @@
-"""What the observers of a consumer hear, and what its metrics count: polls, records, commits,
-rebalances, stalls. With KIP-848: test_consumer_observers_epochs.py.
+"""The observers of a consumer are called for each event, and its metrics count them: polls,
+records, commits, rebalances, stalls. With KIP-848: test_consumer_observers_epochs.py.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ async def until_shared(*consumers: Consumer) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_rebalances_are_told_and_counted(broker: EmbeddedCluster, protocol: str) -> None:
+async def test_rebalances_are_reported_and_counted(broker: EmbeddedCluster, protocol: str) -> None:
     await fill(broker)
     first, second = Recorder(), Recorder()
     settings = PROTOCOLS[protocol]
@@ -197,7 +197,7 @@ async def test_partitions_that_others_may_have_are_counted_as_lost(broker: Embed
     assert max(recorder.polls) >= 7
 
 
-async def test_the_time_in_the_listener_is_told(broker: EmbeddedCluster) -> None:
+async def test_the_time_in_the_listener_is_reported(broker: EmbeddedCluster) -> None:
     class Slow(RebalanceListener):
         async def on_partitions_assigned(self, partitions: object) -> None:
             await asyncio.sleep(3)
@@ -212,7 +212,7 @@ async def test_the_time_in_the_listener_is_told(broker: EmbeddedCluster) -> None
     assert assigned.listener_s == pytest.approx(3, abs=0.1)
 
 
-async def test_commits_are_told_with_their_outcome(broker: EmbeddedCluster) -> None:
+async def test_commits_are_reported_with_their_outcome(broker: EmbeddedCluster) -> None:
     await fill(broker)
     recorder = Recorder()
     async with consumer_of(broker, recorder) as consumer:
@@ -235,7 +235,7 @@ async def test_commits_are_told_with_their_outcome(broker: EmbeddedCluster) -> N
     assert isinstance(done[1].error, BrokerError)
 
 
-async def test_polls_and_records_are_told(broker: EmbeddedCluster) -> None:
+async def test_polls_and_records_are_reported(broker: EmbeddedCluster) -> None:
     await fill(broker)
     recorder = Recorder()
     async with consumer_of(broker, recorder) as consumer:
@@ -252,7 +252,7 @@ async def test_polls_and_records_are_told(broker: EmbeddedCluster) -> None:
     assert recorder.of(RequestDone)
 
 
-async def test_records_that_are_taken_one_by_one_are_told(broker: EmbeddedCluster) -> None:
+async def test_records_that_are_taken_one_by_one_are_reported(broker: EmbeddedCluster) -> None:
     await fill(broker)
     recorder = Recorder()
     async with consumer_of(broker, recorder, group_id=None) as consumer:
@@ -273,14 +273,14 @@ async def test_lag_is_known_between_two_records_of_a_list(broker: EmbeddedCluste
         record = await consumer.getone(timeout_ms=5_000)
         assert recorder.consumer is not None
         tp = TopicPartition("t", record.partition)
-        figures = recorder.consumer.metrics_by_partition()[tp]
-        assert figures == {"paused": 0, "stalled": 0, "records-lag": 2, "records-lead": 1}
+        measured = recorder.consumer.metrics_by_partition()[tp]
+        assert measured == {"paused": 0, "stalled": 0, "records-lag": 2, "records-lead": 1}
         assert consumer.lag(tp) == 2
         consumer.pause(tp)
         assert recorder.consumer.metrics_by_partition()[tp]["paused"] == 1
 
 
-async def test_a_stall_is_told_with_its_reason_and_its_end(broker: EmbeddedCluster) -> None:
+async def test_a_stall_is_reported_with_its_reason_and_its_end(broker: EmbeddedCluster) -> None:
     await fill(broker)
     recorder = Recorder()
     async with consumer_of(broker, recorder, stall_timeout_ms=2_000) as consumer:
@@ -302,7 +302,7 @@ async def test_a_stall_is_told_with_its_reason_and_its_end(broker: EmbeddedClust
         assert recorder.consumer.metrics_by_partition()[ZERO]["stalled"] == 0
 
 
-async def test_a_start_that_fails_is_told_once(unused_tcp_port: int) -> None:
+async def test_a_start_that_fails_is_reported_once(unused_tcp_port: int) -> None:
     recorder = Recorder()
     consumer = Consumer(
         "t",

@@ -33,7 +33,7 @@ def consumer_of(bootstrap: str, topic: str, recorder: Recorder) -> Consumer:
     )
 
 
-async def test_rebalances_are_told_and_counted(bootstrap: str, topic: str) -> None:
+async def test_rebalances_are_reported_and_counted(bootstrap: str, topic: str) -> None:
     first, second = Recorder(), Recorder()
     async with consumer_of(bootstrap, topic, first) as one:
         await until_shared(one)

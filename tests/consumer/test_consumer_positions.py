@@ -1,10 +1,11 @@
-"""Where a consumer begins and goes on: resets, seeks, offsets that are gone, logs that were cut
-off.
+"""The positions at which a consumer begins and continues: resets, seeks, deleted offsets, truncated
+logs.
 """
 
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
@@ -26,7 +27,7 @@ OTHER = TopicPartition(TOPIC, 1)
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("given", "expected"),
     [
         ("earliest", OffsetReset("earliest")),
         ("Latest", OffsetReset("latest")),
@@ -34,10 +35,12 @@ OTHER = TopicPartition(TOPIC, 1)
         ("by_duration:P1DT6H", OffsetReset("by_duration", 30 * 3_600_000)),
         ("by_duration:PT0.5S", OffsetReset("by_duration", 500)),
         ("by_duration:PT1M30S", OffsetReset("by_duration", 90_000)),
+        (timedelta(hours=1, microseconds=500), OffsetReset("by_duration", 3_600_000)),
+        (timedelta(), OffsetReset("by_duration", 0)),
     ],
 )
-def test_reset_strategies(text: str, expected: OffsetReset) -> None:
-    assert OffsetReset.parse(text) == expected
+def test_reset_strategies(given: object, expected: OffsetReset) -> None:
+    assert OffsetReset.parse(given) == expected
 
 
 @pytest.mark.parametrize(
@@ -53,6 +56,7 @@ def test_reset_strategies(text: str, expected: OffsetReset) -> None:
         "by_duration:1h",
         5,
         None,
+        timedelta(seconds=-1),
     ],
 )
 def test_strategies_that_are_none(text: object) -> None:
@@ -92,12 +96,16 @@ async def test_by_duration_begins_at_that_time_or_else_at_the_end(broker: Embedd
     ) as consumer:
         assert await consumer.position(TP) == 13
     async with reading(
+        broker, auto_offset_reset=timedelta(seconds=1), clock=lambda: 2.013
+    ) as consumer:
+        assert await consumer.position(TP) == 13
+    async with reading(
         broker, auto_offset_reset="by_duration:PT1S", clock=lambda: 9_000.0
     ) as consumer:
         assert await consumer.position(TP) == 30
 
 
-async def test_none_is_an_error_until_somebody_seeks(broker: EmbeddedCluster) -> None:
+async def test_none_is_an_error_until_a_seek(broker: EmbeddedCluster) -> None:
     await fill(broker, 5)
     async with reading(broker, auto_offset_reset="none") as consumer:
         for _ in range(2):
@@ -112,7 +120,7 @@ async def test_none_is_an_error_until_somebody_seeks(broker: EmbeddedCluster) ->
         assert numbers(await take(consumer, 2)) == [3, 4]
 
 
-async def test_none_of_one_partition_does_not_hold_up_the_others(broker: EmbeddedCluster) -> None:
+async def test_none_of_one_partition_does_not_delay_the_others(broker: EmbeddedCluster) -> None:
     broker.create_topic(TOPIC, 2)
     await fill(broker, 5)
     async with reading(broker, TP, OTHER, auto_offset_reset="none") as consumer:
@@ -145,7 +153,7 @@ async def test_an_offset_that_is_gone_is_reset(
         assert int((await asyncio.wait_for(waiting, 5)).value) == expected
 
 
-async def test_an_offset_that_is_gone_is_an_error_where_there_is_no_reset(
+async def test_an_offset_that_is_gone_is_an_error_without_a_reset(
     broker: EmbeddedCluster,
 ) -> None:
     await fill(broker, 30)
@@ -177,7 +185,7 @@ async def test_seeks(broker: EmbeddedCluster) -> None:
             consumer.seek(TP, -1)
 
 
-async def test_a_seek_beats_an_answer_that_is_under_way(broker: EmbeddedCluster) -> None:
+async def test_a_seek_beats_a_response_in_flight(broker: EmbeddedCluster) -> None:
     await fill(broker, 30)
     async with reading(broker) as consumer:
         await consumer.position(TP)
@@ -189,7 +197,7 @@ async def test_a_seek_beats_an_answer_that_is_under_way(broker: EmbeddedCluster)
         assert numbers(await take(consumer, 2)) == [12, 13]
 
 
-async def test_a_position_that_can_not_be_had_is_told_in_time(broker: EmbeddedCluster) -> None:
+async def test_a_position_that_can_not_be_had_is_reported_in_time(broker: EmbeddedCluster) -> None:
     broker.create_topic(TOPIC)
     async with reading(broker) as consumer:
         await consumer.position(TP)
@@ -245,7 +253,7 @@ async def test_a_log_that_was_cut_off_is_read_on_from_where_it_differs(
 
 
 @pytest.mark.parametrize("divergent", [3, -1])
-async def test_a_log_that_was_cut_off_is_an_error_where_there_is_no_reset(divergent: int) -> None:
+async def test_a_log_that_was_cut_off_is_an_error_without_a_reset(divergent: int) -> None:
     async with EmbeddedCluster(nodes=2) as broker:
         broker.create_topic(TOPIC)
         await fill(broker, 10)
@@ -275,7 +283,7 @@ async def test_records_that_only_the_old_leader_had_are_not_read_on_from() -> No
             assert caught.value.divergent_offset == 10
 
 
-async def test_a_partition_that_does_not_exist_is_told_by_the_state(
+async def test_a_partition_that_does_not_exist_is_reported_by_the_state(
     broker: EmbeddedCluster,
 ) -> None:
     await fill(broker, 1)

@@ -37,7 +37,7 @@ from tests.consumer.number_topics import FAST, TOPIC, TP, consumer_of, fill, num
 from tests.waiting import until
 
 
-async def test_async_for_getone_and_getmany_hand_out_every_record_once(
+async def test_async_for_getone_and_getmany_return_every_record_once(
     broker: EmbeddedCluster,
 ) -> None:
     await fill(broker, 100)
@@ -72,7 +72,7 @@ async def test_getmany_is_bounded_by_max_poll_records(broker: EmbeddedCluster) -
         assert [len(await consumer.getmany()) for _ in range(6)] == [4] * 6
 
 
-async def test_getone_tells_that_there_is_nothing(broker: EmbeddedCluster) -> None:
+async def test_getone_shows_that_there_is_nothing(broker: EmbeddedCluster) -> None:
     broker.create_topic(TOPIC)
     async with reading(broker) as consumer:
         with pytest.raises(KafkaTimeoutError, match="no record from numbers within 30 ms, after 0"):
@@ -116,11 +116,11 @@ async def test_a_pattern_reads_the_topics_that_match_also_later_ones(
 ) -> None:
     await fill(broker, 1, topic="orders-1")
     await fill(broker, 1, topic="old-orders-1")
-    told: list[list[TopicPartition]] = []
+    reported: list[list[TopicPartition]] = []
 
     class Listener(RebalanceListener):
         async def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
-            told.append(partitions)
+            reported.append(partitions)
 
     async with consumer_of(broker, metadata_max_age_ms=50) as consumer:
         consumer.subscribe(pattern="orders-.*", listener=Listener())
@@ -137,7 +137,7 @@ async def test_a_pattern_reads_the_topics_that_match_also_later_ones(
         await consumer.unsubscribe()
         consumer.subscribe(["old-orders-1"])
         assert [record.topic for record in await take(consumer, 1)] == ["old-orders-1"]
-    assert told == [[TopicPartition("orders-1", 0)], [TopicPartition("orders-2", 0)]]
+    assert reported == [[TopicPartition("orders-1", 0)], [TopicPartition("orders-2", 0)]]
 
 
 async def test_records_of_three_brokers_are_read_gather_outcomes() -> None:
@@ -197,7 +197,7 @@ async def test_a_paused_partition_keeps_what_was_fetched(broker: EmbeddedCluster
         rest = await take(consumer, 17)
         assert [record.offset for record in rest] == list(range(3, 20))
         assert broker.request_count(ApiKey.FETCH) <= fetches + 2, (
-            "what was there is handed out; it is not fetched again"
+            "what was there is returned; it is not fetched again"
         )
 
 
@@ -309,6 +309,78 @@ async def test_fetch_settings_reach_the_broker(
     assert asked.topics[0].partitions[0].partition_max_bytes == 900
 
 
+def sizes_asked(fetches: list[FetchRequest]) -> list[int]:
+    """The sizes that requests asked for from partition 0, without repetitions."""
+    sizes = [
+        each.partition_max_bytes
+        for fetch in fetches
+        for topic in fetch.topics
+        for each in topic.partitions
+        if each.partition == 0
+    ]
+    return [size for place, size in enumerate(sizes) if place == 0 or sizes[place - 1] != size]
+
+
+@pytest.mark.parametrize(
+    ("settings", "partitions", "expected"),
+    [
+        ({"max_partition_fetch_bytes": 100}, 1, [100]),  # a size of the user's is a limit
+        ({"max_partition_fetch_bytes": 100, "largest_partition_fetch_bytes": 100}, 1, [100]),
+        (
+            {"max_partition_fetch_bytes": 100, "largest_partition_fetch_bytes": 500},
+            1,
+            [100, 400, 500],
+        ),
+        # What a request asks for stays within the limit, unless that is less than Java's.
+        (
+            {"max_partition_fetch_bytes": 100, "largest_partition_fetch_bytes": 500},
+            2,
+            [100, 250],
+        ),
+        ({"max_partition_fetch_bytes": 100, "largest_partition_fetch_bytes": 500}, 6, [100]),
+    ],
+)
+async def test_fetches_grow_while_responses_are_full(
+    broker: EmbeddedCluster,
+    fetches: list[FetchRequest],
+    settings: dict[str, Any],
+    partitions: int,
+    expected: list[int],
+) -> None:
+    broker.create_topic(TOPIC, partitions)
+    for partition in range(partitions):
+        await fill(broker, 400, partition=partition)
+    everything = [TopicPartition(TOPIC, partition) for partition in range(partitions)]
+    async with reading(broker, *everything, **settings) as consumer:
+        found = await take(consumer, 400 * partitions)
+        assert len(set(numbers(found))) == 400
+    assert sizes_asked(fetches) == expected
+
+
+async def test_fetches_from_another_position_are_small_again(
+    broker: EmbeddedCluster, fetches: list[FetchRequest]
+) -> None:
+    await fill(broker, 400)
+    settings = {"max_partition_fetch_bytes": 100, "largest_partition_fetch_bytes": 500}
+    async with reading(broker, **settings) as consumer:
+        await take(consumer, 400)
+        del fetches[:]
+        consumer.seek(TP, 370)
+        await take(consumer, 30)
+    assert sizes_asked(fetches)[0] == 100
+
+
+async def test_an_unfilled_response_does_not_make_fetches_grow(
+    broker: EmbeddedCluster, fetches: list[FetchRequest]
+) -> None:
+    settings = {"max_partition_fetch_bytes": 5_000, "largest_partition_fetch_bytes": 50_000}
+    async with reading(broker, **settings) as consumer:
+        for first in range(0, 300, 10):
+            await fill(broker, 10, first=first)
+            await take(consumer, 10)
+    assert sizes_asked(fetches) == [5_000]
+
+
 async def test_an_idle_consumer_names_no_partitions_in_its_requests(
     broker: EmbeddedCluster, fetches: list[FetchRequest]
 ) -> None:
@@ -354,7 +426,7 @@ async def test_only_committed_records_are_read_where_that_is_asked_for(
         assert numbers(await take(consumer, 3)) == [0, 2, 4]
         assert consumer.last_stable_offset(TP) == 12
         assert await consumer.getmany(timeout_ms=50) == []
-        assert await consumer.position(TP) == 12, "it is behind the last marker"
+        assert await consumer.position(TP) == 12, "it is after the last marker"
     async with reading(broker) as consumer:
         assert numbers(await take(consumer, 6)) == list(range(6))
 
@@ -415,10 +487,10 @@ async def test_a_record_that_can_not_be_read_is_named_and_can_be_left_out(
                 if len(places) % 2 == 0:
                     consumer.seek(error.topic_partition, error.offset + 1)
     assert found == [number for number in range(20) if number not in (0, 7, 8)]
-    assert places == [0, 0, 7, 7, 8, 8], "it is told again until a seek past it"
+    assert places == [0, 0, 7, 7, 8, 8], "it is raised again until a seek past it"
 
 
-async def test_interceptors_see_and_change_what_is_handed_out(
+async def test_interceptors_see_and_change_what_is_returned(
     broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     await fill(broker, 10)
@@ -533,7 +605,7 @@ async def test_calls_at_the_wrong_time_say_what_is_wrong(broker: EmbeddedCluster
         with pytest.raises(ConsumerStateError, match="numbers-5 is not assigned"):
             await consumer.position(TopicPartition(TOPIC, 5))
     with pytest.raises(ConfigError, match="did you mean 'group_id'"):
-        Consumer(groupid="g")  # type: ignore[call-arg]
+        Consumer(groupid="g")  # type: ignore[call-overload]
 
 
 async def test_questions_about_topics_and_offsets(broker: EmbeddedCluster) -> None:

@@ -47,7 +47,7 @@ async def test_sessions_that_end_lose_no_record_and_no_member() -> None:
         assert sum(cluster.committed_offsets("g").values()) == 100
 
 
-async def test_a_wrong_password_is_told_at_the_start() -> None:
+async def test_a_wrong_password_is_reported_at_the_start() -> None:
     async with EmbeddedCluster(
         security=BrokerSecurity(users={"anna": "secret"}, mechanisms=("SCRAM-SHA-256",))
     ) as cluster:

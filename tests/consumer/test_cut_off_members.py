@@ -18,7 +18,7 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, hold
 from aioprod.testing.simulation import SimulatedLoop
 from tests.consumer.number_topics import TOPIC, consumer_of, fill
-from tests.consumer.test_held_up_members import Losses
+from tests.consumer.test_delayed_members import Losses
 
 pytestmark = pytest.mark.virtual_time
 
@@ -101,7 +101,7 @@ async def test_records_wait_for_the_coordinator_after_a_cut(
         assert listener.lost == [TopicPartition(TOPIC, 0)]
 
 
-async def test_a_coordinator_that_stays_away_after_a_cut_holds_records_for_a_moment(
+async def test_a_coordinator_that_stays_away_after_a_cut_keeps_records_for_a_moment(
     broker: EmbeddedCluster,
 ) -> None:
     listener = Losses()

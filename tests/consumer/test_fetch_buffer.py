@@ -1,4 +1,4 @@
-"""What fetched data hold in memory."""
+"""The fetch buffer counts the memory of a response as long as any of its data is unread."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_response_counts_once_until_the_last_of_its_data_is_gone() -> None:
     memory.clear()  # a BufferError if something still refers to it
 
 
-def test_dropped_data_let_go_of_the_response() -> None:
+def test_dropped_data_release_the_response() -> None:
     buffer = FetchBuffer(on_end=lambda: None)
     memory = bytearray(batch(0))
     data = data_of(state(0), memoryview(memory))

@@ -151,7 +151,7 @@ def test_the_last_batch_is_checked_once_if_it_is_corrupt(monkeypatch: pytest.Mon
     assert sum(counted.checked) == len(broken) - 2 * 21
 
 
-def test_corrupt_data_are_released() -> None:
+def test_corrupt_data_is_released() -> None:
     memory = bytearray(batch([0], [b"v"], base=0, last=0))
     memory[-1] ^= 1
     data = fetched(memoryview(memory))
@@ -313,7 +313,7 @@ def test_records_before_one_that_cannot_be_read_come_first_in_any_order_of_calls
     letter: str,
 ) -> None:
     """The error of a record is raised when the records before it are returned, and again after the
-    same data were fetched again.
+    same data was fetched again.
     """
     seed = random.randrange(1 << 32)
     print(f"{seed=}")
@@ -405,8 +405,8 @@ def test_records_before_a_corrupt_batch_come_first_in_any_order_of_calls(
         assert (source.following is None) == (corrupt == max(batches))
 
 
-def test_a_start_behind_the_last_record_of_a_compacted_batch() -> None:
-    """A broker begins with the batch that held the requested offset."""
+def test_a_start_after_the_last_record_of_a_compacted_batch() -> None:
+    """A broker begins with the batch that kept the requested offset."""
     data = batch([0, 3], [b"a", b"b"], base=0, last=9) + batch([10], [b"c"], base=10, last=10)
     slow = Slow()
     slow.known.add(b"c")

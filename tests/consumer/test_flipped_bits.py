@@ -1,8 +1,8 @@
 """Every single bit of fetched batches is flipped: each reader gives what was written, or an error.
 
-A reader never skips, changes or invents a record, and its position never moves past one that it
-did not give. Each case reads a reply in which one bit differs, and then asks again from where it
-stands: of a log that has the same bit flipped (the disk), and of one that has not (the wire).
+A reader never skips, changes or invents a record, and its position never moves past one that it did
+not give. Each case reads a reply in which one bit differs, and then asks again from where it
+stands, for a log that has the same bit flipped (the disk), and for one without (the wire).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Given = tuple[int, bytes | None]
 REFUSED = "refused"
 FIELDS = {
     "base_offset": (0, 8, "refused if the question or a neighbor contradicts it"),
-    "batch_length": (8, 12, "refused, or the batch counts as cut off and is asked for again"),
+    "batch_length": (8, 12, "refused, or the batch counts as cut off and is requested again"),
     "partition_leader_epoch": (12, 16, "can't be known: the records are as written"),
     "magic": (16, 17, REFUSED),
     "crc": (17, 21, REFUSED),
@@ -85,7 +85,7 @@ class Log:
         return read_header(self.batches[-1]).last_offset + 1
 
     def place_of(self, offset: int) -> int:
-        """Where a broker begins that is asked for an offset."""
+        """Return the place where a broker begins to read for an offset."""
         place = 0
         for batch in self.batches:
             if read_header(batch).last_offset >= offset:
@@ -181,7 +181,7 @@ Reader = Callable[[Log, bytes, int, bool], Outcome]
 
 
 def consumed(log: Log, data: bytes, asked: int, check_crcs: bool) -> Outcome:
-    """What the consumer gives of a reply."""
+    """Read a response with the consumer."""
     aborted = AbortedBatches([AbortedTransaction(PRODUCER, first) for first in log.aborted])
     fetched = FetchedData(
         PartitionState(TP), data, Position(asked), aborted, None, check_crcs=check_crcs
@@ -204,7 +204,7 @@ def by_rows(fetched: FetchedRecords) -> list[Given]:
 
 
 def by_columns(fetched: FetchedRecords) -> list[Given]:
-    """As Spark's reading task does."""
+    """Read the columns, as Spark's reading task does."""
     found: list[Given] = []
     for arrays in read_arrays(fetched.data, fetched.batches):
         rows = zip(arrays.offsets.tolist(), arrays.values.to_pylist(), strict=True)
@@ -213,7 +213,7 @@ def by_columns(fetched: FetchedRecords) -> list[Given]:
 
 
 def partition_read(read: Callable[[FetchedRecords], list[Given]]) -> Reader:
-    """What a partition reader gives of a reply; the same batches are read once."""
+    """Return a function that reads responses with a partition reader, equal batches once."""
     known: dict[tuple[Any, ...], list[Given]] = {}
     config = SimpleNamespace(retry_backoff_ms=1, retry_backoff_max_ms=1)
     client: Any = SimpleNamespace(config=config)
@@ -254,13 +254,13 @@ READERS: dict[str, Reader] = {"consumer": consumed, "partition readers": partiti
 
 
 def replies(log: Log, read: Reader, data: bytes, check_crcs: bool = True) -> Iterator[Outcome]:
-    """What a reader has, and where it stands, after each reply from a log that holds ``data``."""
+    """Yield a reader's records and position after each response from a log of ``data``."""
     found: list[Given] = []
     position, error = 0, None
     while error is None and position < log.end:
         before = position
         more, position, error = read(log, data[log.place_of(before) :], before, check_crcs)
-        assert error is not None or position > before, "the same is asked for again and again"
+        assert error is not None or position > before, "the same is requested again and again"
         found = found + more
         yield found, position, error
 
@@ -287,7 +287,9 @@ def field_of(place: int) -> str:
 # A broker acquires no offset of an aborted transaction.
 @pytest.mark.parametrize("name", [name for name, log in LOGS.items() if not log.aborted])
 def test_a_share_consumer_skips_no_acquired_record(name: str) -> None:
-    """What is not given is released, and no gap: a gap is not delivered again."""
+    """An acquired record that can't be returned is released. It is not a gap: those are not
+    delivered again.
+    """
     log = LOGS[name]
     acquired = [AcquiredRange(0, log.end - 1, 1)]
     for place, data in flips(log):
@@ -404,7 +406,7 @@ def test_without_checksums_reading_still_ends(kind: str, reader: str) -> None:
     [
         ((10, 12), 10, None),
         ((10, 14), 10, None),  # a gap, as compaction leaves
-        ((9, 12), 10, None),  # the batch holds the offset that was asked for
+        ((9, 12), 10, None),  # the batch keeps the offset that was asked for
         ((8, 12), 10, "before offset 10"),
         ((11, 12), 10, "before one at offset 12"),
         ((10, 11), 10, "before one at offset 11"),
@@ -437,7 +439,7 @@ def test_base_offsets_are_refused_where_something_contradicts_them(
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_batch_that_is_cut_off_still_tells_its_base_offset(reader: str) -> None:
+def test_a_batch_that_is_cut_off_still_shows_its_base_offset(reader: str) -> None:
     log = Log((batch(11, plain([b"1", b"2"])),), ())
     for size, refused in ((7, False), (8, True), (60, True)):
         data = log.data + batch(12, plain([b"3"]))[:size]

@@ -170,7 +170,7 @@ async def test_max_records_ends_with_a_whole_batch(broker: EmbeddedCluster) -> N
             await consumer.getarrow(0)
 
 
-async def test_a_call_ends_with_so_many_bytes(
+async def test_a_call_ends_at_a_number_of_bytes(
     broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other tasks wait while columns are read."""

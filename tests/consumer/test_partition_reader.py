@@ -247,7 +247,7 @@ def test_settings_outside_their_limits_are_refused(name: str, value: object) -> 
         FetchSettings(**{name: value})  # type: ignore[arg-type]
 
 
-async def test_reads_what_a_real_broker_compressed_batches_hold(bootstrap: str) -> None:
+async def test_reads_what_a_real_broker_compressed_batches_keep(bootstrap: str) -> None:
     topic = f"compressed-{time.time_ns()}"
     for codec in ("gzip", "snappy", "lz4", "zstd"):
         async with Producer(bootstrap, compression_type=codec, linger_ms=20) as producer:

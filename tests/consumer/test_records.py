@@ -76,7 +76,7 @@ def test_records_are_equal_to_the_same_records_only() -> None:
     assert repr(Records(())) == "Records([])"
 
 
-def test_records_that_nobody_keeps_are_gone_soon() -> None:
+def test_records_without_a_reference_are_gone_soon() -> None:
     records = fetched().take(221)
     gc.collect()
     most = before = len(gc.get_objects())

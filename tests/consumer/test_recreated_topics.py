@@ -40,6 +40,7 @@ from tests.consumer.recreated import (
     topic_of,
     write,
 )
+from tests.selection import square_by_default
 
 TP = TopicPartition("orders", 0)
 WAYS: dict[str, dict[str, Any]] = {
@@ -138,9 +139,9 @@ async def read_across(
 
 
 @pytest.mark.virtual_time
-@pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("way", "strategy", "count"), square_by_default(list(WAYS), STRATEGIES, list(COUNTS))
+)
 async def test_no_record_of_the_new_topic_is_skipped(
     broker: EmbeddedCluster, way: str, strategy: str, count: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -156,9 +157,11 @@ async def test_no_record_of_the_new_topic_is_skipped(
             isinstance(error, TopicRecreatedError) and error.topic_id == present
             for error in invalid
         )
-    (told,) = [line for line in caplog.messages if "was deleted and created again (topic" in line]
-    assert str(present) in told
-    assert "0 at offset 5, 1 at offset 5" in told
+    (reported,) = [
+        line for line in caplog.messages if "was deleted and created again (topic" in line
+    ]
+    assert str(present) in reported
+    assert "0 at offset 5, 1 at offset 5" in reported
     if strategy != "none" and count == "as many partitions":  # else some groups rebalance, too
         resumed = f": orders-0 continues at offset {got.new[0][0]} of the new topic"
         assert any(line.endswith(resumed) for line in caplog.messages)
@@ -195,7 +198,7 @@ async def test_a_topic_that_is_missing_for_a_while(broker: EmbeddedCluster, way:
 async def test_brokers_that_fetch_by_name_skip_nothing_either(
     broker: EmbeddedCluster, way: str
 ) -> None:
-    """Kafka 2.8 to 3.0: metadata have ids, and no other request has. What was read before the
+    """Kafka 2.8 to 3.0: metadata has ids, and no other request has. What was read before the
     metadata came is read again.
     """
     names = newest(FETCH=12, OFFSET_FETCH=8, OFFSET_COMMIT=8, PRODUCE=11)
@@ -331,7 +334,7 @@ async def test_committed_offsets_that_were_asked_of_the_deleted_topic_do_not_cou
 
 
 @pytest.mark.virtual_time
-async def test_a_committed_offset_of_a_deleted_topic_is_no_truncation(
+async def test_a_committed_offset_of_a_deleted_topic_is_not_a_truncation(
     broker: EmbeddedCluster,
 ) -> None:
     """A coordinator that has kept it can't say so by name. A log is truncated only under a newer

@@ -1,4 +1,4 @@
-"""Requests that wait for a connection: sent when it is there, failed when it can't be had, taken
+"""Requests that wait for a connection: sent when it is there, failed when connecting fails, taken
 back, bounded in time.
 """
 
@@ -64,7 +64,9 @@ async def test_a_connection_that_can_not_be_made_fails_what_waits_for_it() -> No
     await brokers.close()
 
 
-async def test_a_connection_that_breaks_fails_what_is_under_way(broker: EmbeddedCluster) -> None:
+async def test_a_connection_that_breaks_fails_its_requests_in_flight(
+    broker: EmbeddedCluster,
+) -> None:
     requests, brokers = requests_to(broker.bootstrap_servers)
     await requests.send(7, MetadataRequest())
     broker.on(ApiKey.METADATA, hold(), times=None)
@@ -84,7 +86,7 @@ async def test_a_node_that_is_not_in_the_cluster() -> None:
     await brokers.close()
 
 
-async def test_the_time_limit_holds_for_what_was_never_sent() -> None:
+async def test_the_time_limit_applies_to_what_was_never_sent() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -112,9 +114,9 @@ async def test_a_broker_that_wants_fewer_requests_gets_them_later(broker: Embedd
     await requests.send(7, MetadataRequest())
     loop = asyncio.get_running_loop()
     began = loop.time()
-    held = requests.send(7, MetadataRequest())
+    kept_back = requests.send(7, MetadataRequest())
     assert requests.unsent == 1
-    await held
+    await kept_back
     assert loop.time() - began >= 0.07
     await brokers.close()
 

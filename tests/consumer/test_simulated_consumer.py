@@ -18,6 +18,8 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, delay, drop_after, drop_before, hold, throttle
 from aioprod.testing.simulation import SimulatedLoop
 from tests.consumer.number_topics import TOPIC, assert_idle
+from tests.selection import by_default_each
+from tests.simulation.member_plans import draw_fetch_growth
 
 PARTITIONS = 4
 RECORDS = 400
@@ -113,6 +115,7 @@ async def read_through_trouble(seed: int) -> dict[int, list[int]]:
                 "max_partition_fetch_bytes": rng.choice([100, 1_000, 1_048_576]),
                 "max_poll_records": rng.choice([1, 7, 500]),
             }
+            draw_fetch_growth(f"seed {seed}", settings)
             settings["request_timeout_ms"] = rng.choice([2_000, 30_000])
             async with Consumer(
                 TOPIC, bootstrap_servers=servers, auto_offset_reset="earliest", rng=rng, **settings
@@ -132,7 +135,9 @@ async def read_through_trouble(seed: int) -> dict[int, list[int]]:
     return dict(found)
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=by_default_each(4, seed)) for seed in range(25)]
+)
 def test_each_record_once_and_in_order(seed: int) -> None:
     found = SimulatedLoop(seed, hostile=seed % 3 == 2, time_limit_seconds=900).run(
         read_through_trouble(seed)

@@ -1,4 +1,4 @@
-"""What a consumer reads and how far it is: plain state, no event loop."""
+"""The subscription and the positions of a consumer: plain state, without an event loop."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_partitions_are_given_only_to_who_subscribes() -> None:
         assigned(A).take_assignment([A])
 
 
-def test_a_partition_that_is_being_revoked_hands_out_nothing_and_can_be_committed() -> None:
+def test_a_partition_that_is_being_revoked_returns_nothing_and_can_be_committed() -> None:
     state = SubscriptionState()
     state.subscribe(["t"])
     state.take_assignment([A, B])
@@ -114,7 +114,7 @@ def test_a_seek_voids_what_was_asked_for() -> None:
     assert state.consumed() == {}
 
 
-def test_a_pause_stops_fetching_and_handing_out() -> None:
+def test_a_pause_stops_fetching_and_returning() -> None:
     state = reading(A, B)
     state.pause([A])
     assert (state[A].may_be_fetched, state[A].may_be_returned, state[B].may_be_fetched) == (

@@ -19,10 +19,10 @@ BOTH = pytest.mark.parametrize("settings", [GROUP, {}], ids=["group", "no group"
 
 
 class Slow(RebalanceListener):
-    """Begins, waits until it is let go on, and ends; says how."""
+    """Begins, waits until it may continue, and ends; says how."""
 
     def __init__(self, then: Callable[[], Awaitable[object]] | None = None) -> None:
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.begun = asyncio.Event()
         self.go_on = asyncio.Event()
         self.then = then
@@ -45,9 +45,9 @@ class Slow(RebalanceListener):
             if self.then is not None:
                 await self.then()
         except BaseException as error:
-            self.told.append(f"{what}: {type(error).__name__}")
+            self.reported.append(f"{what}: {type(error).__name__}")
             raise
-        self.told.append(what)
+        self.reported.append(what)
 
 
 @pytest.fixture
@@ -81,13 +81,13 @@ async def test_a_listener_ends_before_the_call_is_woken(
         consumer.wakeup()
         consumer.wakeup()
         await turn()
-        assert (call.done(), listener.told) == (False, [])
+        assert (call.done(), listener.reported) == (False, [])
         listener.go_on.set()
         await expect_wakeup(call)
-        assert listener.told == ["assigned"]
+        assert listener.reported == ["assigned"]
         assert numbers(await take(consumer, 3)) == [0, 1, 2]
-        assert listener.told == ["assigned"]
-    assert listener.told == ["assigned", "revoked"]
+        assert listener.reported == ["assigned"]
+    assert listener.reported == ["assigned", "revoked"]
 
 
 async def test_what_a_listener_calls_is_not_woken(filled: EmbeddedCluster) -> None:
@@ -99,7 +99,7 @@ async def test_what_a_listener_calls_is_not_woken(filled: EmbeddedCluster) -> No
         consumer.wakeup()
         listener.go_on.set()
         await expect_wakeup(call)
-        assert listener.told == ["assigned"]
+        assert listener.reported == ["assigned"]
         assert (
             committed := (await consumer.committed(TP))[TP]
         ) is not None and committed.offset == 2
@@ -108,7 +108,7 @@ async def test_what_a_listener_calls_is_not_woken(filled: EmbeddedCluster) -> No
 async def test_a_listener_that_begins_in_the_same_turn_is_not_broken_off(
     filled: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When the waiting call is woken it has work already, which is to call the listener."""
+    """The waiting call that is woken has work already, which is to call the listener."""
     listener, woken = Slow(), False
     async with consumer_of(filled, **GROUP) as consumer:
         consumer.subscribe([TOPIC], listener=listener)
@@ -132,7 +132,7 @@ async def test_a_listener_that_begins_in_the_same_turn_is_not_broken_off(
         assert not call.done()
         listener.go_on.set()
         await expect_wakeup(call)
-        assert listener.told == ["assigned"]
+        assert listener.reported == ["assigned"]
         assert numbers(await take(consumer, 3)) == [0, 1, 2]
 
 
@@ -148,13 +148,13 @@ async def test_unsubscribing_ends_before_the_call_is_woken(filled: EmbeddedClust
         consumer.wakeup()
         listener.go_on.set()
         await expect_wakeup(call)
-        assert listener.told == ["assigned", "revoked"]
+        assert listener.reported == ["assigned", "revoked"]
         assert not consumer.subscription()
         consumer.subscribe([TOPIC])
         assert numbers(await take(consumer, 3)) == [0, 1, 2]
 
 
-async def test_a_listener_that_fails_is_told_of_first(filled: EmbeddedCluster) -> None:
+async def test_a_listener_that_fails_is_informed_of_first(filled: EmbeddedCluster) -> None:
     async def break_down() -> None:
         raise ValueError("the listener's own")
 
@@ -187,7 +187,7 @@ async def test_closing_is_not_woken(filled: EmbeddedCluster) -> None:
     await turn()
     listener.go_on.set()
     await closing
-    assert listener.told == ["assigned", "revoked"]
+    assert listener.reported == ["assigned", "revoked"]
     async with consumer_of(filled, **GROUP) as other:
         other.assign([TP])
         assert (committed := (await other.committed(TP))[TP]) is not None and committed.offset == 3

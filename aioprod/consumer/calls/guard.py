@@ -63,7 +63,7 @@ class CallGuard:
         """Guard a call that may wait: ``wakeup`` and ``close`` end it.
 
         Raises:
-            ConcurrentUseError, ConsumerClosedError, WrongEventLoopError: as :meth:`call` does.
+            ConcurrentUseError, ConsumerClosedError, WrongEventLoopError: see :meth:`call`.
             ConsumerStateError: if the consumer is not started.
             WakeupError: if ``wakeup`` was called.
         """
@@ -97,12 +97,12 @@ class CallGuard:
 
     @property
     def is_nested(self) -> bool:
-        """Whether a rebalance listener makes the present call, inside another one."""
+        """True if a rebalance listener makes the current call, inside another one."""
         return self._depth > 1
 
     @property
     def is_callers(self) -> bool:
-        """Whether the running task is inside a call."""
+        """True if the running task is inside a call."""
         return self._owner is asyncio.current_task()
 
     def wakeup(self) -> None:

@@ -12,7 +12,7 @@ from aioprod.arguments import check_partitions, check_timestamps, check_topics
 from aioprod.cluster.retry import retry
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
 from aioprod.config.consumer import ConsumerConfig
-from aioprod.config.settings.consumer import ISOLATION_LEVELS
+from aioprod.config.settings.client import ISOLATION_LEVELS
 from aioprod.consumer.calls.guard import CallGuard
 from aioprod.consumer.connections import Connections
 from aioprod.consumer.membership import INTERNAL_TOPICS

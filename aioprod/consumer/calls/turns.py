@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aioprod.config.consumer import ConsumerConfig
-from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.consumer.notifier import Notifier
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.reporting import ReadingReporter
 from aioprod.errors import KafkaError
+
+if TYPE_CHECKING:
+    from aioprod.config.share_consumer import ShareConsumerConfig
 
 # A call that waits polls at least this often, and several times per max_poll_interval_ms: it must
 # not count as an application that has stopped polling.

@@ -2,8 +2,6 @@
 (``enable.auto.commit``).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Collection
 from typing import NamedTuple
@@ -18,10 +16,11 @@ from aioprod.errors import (
     KafkaTimeoutError,
     RebalanceInProgressError,
 )
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
+from aioprod.running_loop import start_task
 from aioprod.types import TopicPartition
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 class _LastCommit(NamedTuple):
@@ -41,7 +40,7 @@ class AutoCommit:
     def __init__(
         self, config: ConsumerConfig, subscription: SubscriptionState, offsets: GroupOffsets
     ) -> None:
-        self.enabled = config.enable_auto_commit
+        self.enabled: bool = config.enable_auto_commit
         self._client_id = config.client_id
         self._interval_s = config.auto_commit_interval_ms / 1000
         self._retry_s = config.retry_backoff_ms / 1000
@@ -65,7 +64,7 @@ class AutoCommit:
         elif now >= self._next_at and (self._task is None or self._task.done()):
             self.reset(now)
             if offsets := self._subscription.consumed():
-                self._task = asyncio.get_running_loop().create_task(
+                self._task = start_task(
                     self._commit(offsets, now + self._limit_s), name="aioprod-auto-commit"
                 )
 
@@ -75,7 +74,7 @@ class AutoCommit:
         """Commit the positions of partitions that are about to be revoked. Return whether the
         commit has ended by ``deadline``, with or without success.
 
-        If it has not, call again: the commit continues, for ``limit_s`` in all.
+        If it has not ended, call again: the commit continues, for ``limit_s`` in all.
         """
         if not self.enabled:
             return True
@@ -86,7 +85,7 @@ class AutoCommit:
                 self._last.task.done() and not offsets.items() <= self._last.offsets.items()
             ):
                 commit = self._commit(offsets, loop.time() + limit_s)
-                task = loop.create_task(commit, name="aioprod-last-auto-commit")
+                task = start_task(commit, name="aioprod-last-auto-commit")
                 self._last = _LastCommit(task, offsets)
             await asyncio.wait([self._last.task], timeout=max(0.0, deadline - loop.time()))
             if not self._last.task.done():

@@ -24,13 +24,14 @@ from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, CommitFailedError, KafkaError, RebalanceInProgressError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.net.connection import Connection
 from aioprod.net.refusals import explain
 from aioprod.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from aioprod.running_loop import start_task
 from aioprod.types import ConsumerGroupMetadata
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 _SEVERAL_LEAVE_FROM = 3
 # The share of the close timeout for which close() waits for the end of a rebalance.
@@ -44,6 +45,8 @@ class ClassicMember(GroupMember):
     partitions: all in an eager group, those of topics that are no longer subscribed in a
     cooperative one. Afterwards, inside another call, it adopts the new ones.
     """
+
+    needs_attention: bool
 
     def __init__(
         self,
@@ -77,11 +80,11 @@ class ClassicMember(GroupMember):
         self._rejoin_reason: str | None = None
         self._prepared = False  # partitions are revoked that had to be before joining
         self._leaving: asyncio.Task[None] | None = None
-        self._present = Generation()  # of the present assignment
+        self._present = Generation()  # of the current assignment
 
     @property
     def rebalancing(self) -> bool:
-        """Whether the group rebalances."""
+        """True if the group rebalances."""
         return self._in_group and (
             self._rejoin_reason is not None
             or self._joined is not None
@@ -171,9 +174,7 @@ class ClassicMember(GroupMember):
         self._leadership = None
         self._rejoin_reason = None
         self._state.begin_joining()
-        self._join_task = asyncio.get_running_loop().create_task(
-            self._joining.run(reason), name="aioprod-join-group"
-        )
+        self._join_task = start_task(self._joining.run(reason), name="aioprod-join-group")
         self._join_task.add_done_callback(self._tried_to_join)
 
     def _end_joining(self, task: asyncio.Task[Joined | None]) -> None:
@@ -283,8 +284,10 @@ class ClassicMember(GroupMember):
         if self._state.stage is JoinStage.UNJOINED:
             return
         log.warning(
-            "group %r: no poll for max_poll_interval_ms=%s; the consumer leaves the group. Process "
-            "fewer records between polls (max_poll_records), or increase max_poll_interval_ms",
+            "%s: group %r: no poll for max_poll_interval_ms=%s; the consumer leaves the group. "
+            "Process fewer records between polls (max_poll_records), or increase "
+            "max_poll_interval_ms",
+            self._config.client_id,
             self._connections.group_id,
             self._config.max_poll_interval_ms,
         )
@@ -294,7 +297,7 @@ class ClassicMember(GroupMember):
         self._lose(keep_member_id=False, reason="the application has not polled in time")
         # A static member stays until its session times out.
         if self._config.group_instance_id is None:
-            self._leaving = asyncio.get_running_loop().create_task(
+            self._leaving = start_task(
                 self._send_leave(generation, "consumer poll timeout has expired"),
                 name="aioprod-leave-group",
             )

@@ -1,5 +1,5 @@
 """Separate connections for a group: JoinGroup blocks a connection until all members have joined,
-and heartbeats must not wait behind a Fetch.
+and heartbeats must not wait for a Fetch.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from aioprod.cluster.coordinators import Coordinators, CoordinatorType
 from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.client import ClientConfig
 from aioprod.errors import BrokerConnectionError, KafkaError
+from aioprod.net.backoff import Backoff
 from aioprod.net.connection import Connection
 from aioprod.net.refusals import principal_of
 from aioprod.protocol.message import Message, Request
@@ -31,14 +32,16 @@ class GroupConnections:
         runtime: opens the connections.
 
     Attributes:
+        client_id: the member's, for the log.
         group_id: the group.
         backoff: the pauses between attempts.
     """
 
     def __init__(self, config: ClientConfig, group_id: str, runtime: ClientRuntime) -> None:
+        self.client_id: str = config.client_id
         self.group_id = group_id
-        self.principal = principal_of(config)
-        self.backoff = runtime.backoff
+        self.principal: str = principal_of(config)
+        self.backoff: Backoff = runtime.backoff
         self._brokers = runtime.separate_connections()
         self._coordinators = Coordinators(config, self._brokers, runtime.rng)
         self._in_use: Connection | None = None
@@ -56,7 +59,7 @@ class GroupConnections:
         """Send one request to the coordinator, and return its response, with any error code.
 
         Raises:
-            KafkaError: as :meth:`aioprod.cluster.coordinators.Coordinators.request` does.
+            KafkaError: see :meth:`aioprod.cluster.coordinators.Coordinators.request`.
         """
 
         def noting(connection: Connection) -> tuple[Request[ResponseT], int]:
@@ -71,7 +74,7 @@ class GroupConnections:
         """Return the names of topics by id; topics that the broker does not know are left out.
 
         Raises:
-            KafkaError: if no broker answers, or brokers are older than Kafka 3.1.
+            KafkaError: if no broker responds, or brokers are older than Kafka 3.1.
         """
         request = MetadataRequest(
             topics=[MetadataRequestTopic(topic_id=each, name=None) for each in topic_ids],

@@ -1,5 +1,5 @@
-"""Sends the heartbeats of a member that has an epoch: of a consumer group (KIP-848) or of a share
-group (KIP-932).
+"""Sends the heartbeats of a member with an epoch, in a consumer group (KIP-848) or a share group
+(KIP-932).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class EpochHeartbeats(Generic[ResponseT]):
         on_sent: Callable[[], object] = lambda: None,
         on_ended: Callable[[float], object] = lambda _: None,
     ) -> None:
-        self.due = asyncio.Event()
+        self.due: asyncio.Event = asyncio.Event()
         self._interval_s = 5.0
         self._connections = connections
         self._member = member

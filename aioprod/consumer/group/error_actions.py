@@ -43,7 +43,7 @@ class ErrorAction(Enum):
     LOST_MEMBER = "lost member"
     """The coordinator does not know the member: its partitions are lost, it joins as a new one."""
     STALE_EPOCH = "stale epoch"
-    """The member's epoch has changed: send the request again with the present one (KIP-848)."""
+    """The member's epoch has changed: send the request again with the current one (KIP-848)."""
     REFUSED = "refused"
     """Raise the error to the caller; the membership is not affected."""
     FENCED = "fenced"

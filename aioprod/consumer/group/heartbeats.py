@@ -16,6 +16,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import AuthenticationError, BrokerError, KafkaError, UnsupportedVersionError
 from aioprod.net.connection import Connection
 from aioprod.protocol.messages.heartbeat import HeartbeatRequest
+from aioprod.running_loop import start_task
 
 # The coordinator waits for a member to join again for max.poll.interval.ms.
 _PER_POLL_INTERVAL = 3
@@ -66,7 +67,7 @@ class Heartbeats:
         """Start; the first heartbeat is sent after one interval."""
         self.stop()
         self._poll_watch.session_began(self._config.session_timeout_ms / 1000)
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="aioprod-heartbeats")
+        self._task = start_task(self._run(), name="aioprod-heartbeats")
         self._task.add_done_callback(self._ended)
 
     def stop(self) -> None:

@@ -2,11 +2,9 @@
 leader, and sends SyncGroup. Repeats that until it has an assignment.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.retry import retry
@@ -26,7 +24,7 @@ from aioprod.errors import (
     KafkaError,
     UnsupportedVersionError,
 )
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.net.connection import Connection
 from aioprod.net.refusals import explain
 from aioprod.protocol.consumer_protocol import (
@@ -43,7 +41,7 @@ from aioprod.protocol.messages.join_group import (
 from aioprod.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from aioprod.types import TopicPartition
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 _STATIC_MEMBERS_FROM = 5
 # The coordinator answers after the rebalance timeout at the latest. Java waits for this long on
@@ -57,8 +55,7 @@ _ENDS_ATTEMPT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(NamedTuple):
     """An assignment that is not adopted yet.
 
     Attributes:
@@ -173,7 +170,8 @@ class Joining:
     def _note(self, error: KafkaError, failures: int) -> None:
         self._on_problem(error)
         if failures == 1:
-            log.info("joining group %r failed, retrying: %s", self._connections.group_id, error)
+            who, group = self._config.client_id, self._connections.group_id
+            log.info("%s: joining group %r failed, retrying: %s", who, group, error)
 
     async def _join(self) -> tuple[ErrorAction, ErrorCode, Joined | None]:
         self._state.begin_joining()

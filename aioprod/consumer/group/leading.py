@@ -79,7 +79,7 @@ async def lead(
     """Refresh the metadata, and assign the partitions of all subscribed topics.
 
     Raises:
-        KafkaError: if no broker answers with metadata.
+        KafkaError: if no broker responds with metadata.
         ConsumerStateError: if the assignor breaks the rules.
     """
     topics = {topic for member in members for topic in member.topics}

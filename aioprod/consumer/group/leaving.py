@@ -1,4 +1,4 @@
-"""How a member informs its coordinator that it leaves: with LeaveGroup, or with a heartbeat if it
+"""Informs the coordinator that a member leaves: with LeaveGroup, or with a heartbeat if the member
 has an epoch, in a consumer group (KIP-848) or a share group (KIP-932).
 """
 
@@ -12,15 +12,16 @@ from aioprod.consumer.group.connections import GroupConnections, Prepare
 from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for, refusal_of
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from aioprod.protocol.messages.leave_group import LeaveGroupResponse
 from aioprod.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 LEAVE_LIMIT_S = 5.0
-"""How long a member tries to leave. To try longer is useless: the session times out anyway."""
+"""Seconds for which a member tries to leave. More would be useless: the session times out anyway.
+"""
 
 # The last two: the coordinator has removed the member before, or only its response was lost.
 _LEFT = (ErrorAction.DONE, ErrorAction.LOST_GENERATION, ErrorAction.LOST_MEMBER)
@@ -59,10 +60,11 @@ async def send_leave(
         async with asyncio.timeout_at(deadline):
             await retry(attempt, pause_s, is_retriable=is_retriable, deadline=deadline)
     except TimeoutError:
-        _log(group, connections.trouble or "the coordinator does not answer")
+        _log(connections, group, connections.trouble or "the coordinator does not answer")
     except KafkaError as error:
-        _log(group, error)
+        _log(connections, group, error)
 
 
-def _log(group: str, reason: object) -> None:
-    log.info("%s: leaving failed; its partitions wait for the session timeout: %s", group, reason)
+def _log(connections: GroupConnections, group: str, reason: object) -> None:
+    text = "%s: %s: leaving failed; its partitions wait for the session timeout: %s"
+    log.info(text, connections.client_id, group, reason)

@@ -22,10 +22,11 @@ from aioprod.consumer.group.poll_watch import PollWatch
 from aioprod.consumer.subscription import Mode, SubscriptionState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
+from aioprod.running_loop import start_task
 from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 _INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _CLOSE_LIMIT_S = 1.0
@@ -49,7 +50,7 @@ class GroupMember(ABC):
         on_attention: Callable[[], None],
         on_commit: OnCommit,
     ) -> None:
-        self.needs_attention = False
+        self.needs_attention: bool = False
         self._on_attention = on_attention
         self._problem: KafkaError | None = None
         self.failure: KafkaError | None = None
@@ -76,7 +77,9 @@ class GroupMember(ABC):
 
     @property
     def problem(self) -> KafkaError | None:
-        """Why the group can't be reached or joined now; also while the coordinator is looked up."""
+        """The reason why the group can't be reached or joined now, even while the coordinator is
+        looked up.
+        """
         return self._problem or self._connections.trouble
 
     # -- overridden by each kind of member ---------------------------------------------------------
@@ -84,12 +87,12 @@ class GroupMember(ABC):
     @property
     @abstractmethod
     def rebalancing(self) -> bool:
-        """Whether the group rebalances."""
+        """True if the group rebalances."""
 
     @property
     @abstractmethod
     def _is_lost(self) -> bool:
-        """Whether other members may have this member's partitions."""
+        """True if other members may have this member's partitions."""
 
     @abstractmethod
     async def _step(self, deadline: float) -> None:
@@ -182,17 +185,17 @@ class GroupMember(ABC):
 
     @property
     def _pattern_at_broker(self) -> bool:
-        """Whether the broker resolves the pattern (KIP-848)."""
+        """True if the broker resolves the pattern (KIP-848)."""
         return False
 
     @property
     def _in_group(self) -> bool:
-        """Whether partitions come from the group, not from ``assign``."""
+        """True if partitions come from the group, not from ``assign``."""
         return self._subscription.mode in (Mode.TOPICS, Mode.PATTERN)
 
     @property
     def _topics_known(self) -> bool:
-        """Whether the topics that match the pattern are known."""
+        """True if the topics that match the pattern are known."""
         return self._pattern_version < 0
 
     def _attend(self) -> None:
@@ -268,9 +271,10 @@ class GroupMember(ABC):
             self._poll_watch.stop()
             self._stop_tasks()
             # Even if the caller is cancelled now, everything is closed.
-            await asyncio.shield(
-                asyncio.get_running_loop().create_task(self._release(), name="aioprod-leave")
-            )
+            release = start_task(self._release(), name="aioprod-leave")
+            await asyncio.wait([release])
+            if not release.cancelled():
+                release.result()
 
     async def _release(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -295,9 +299,10 @@ class GroupMember(ABC):
             if leave:  # without leave, the deadline has passed on purpose
                 log.warning(
                     (
-                        "group %r: committing and revoking partitions took longer than the close "
-                        "timeout; records may be read again"
+                        "%s: group %r: committing and revoking partitions took longer than the "
+                        "close timeout; records may be read again"
                     ),
+                    self._config.client_id,
                     self._connections.group_id,
                 )
         finally:
@@ -305,7 +310,7 @@ class GroupMember(ABC):
             self._partitions.rebalance_abandoned()
             try:
                 if self._in_group:
-                    await self._partitions.give_up(lost=self._is_lost)
+                    await self._partitions.release_all(lost=self._is_lost)
             finally:
                 self._inside = False
                 # Otherwise other members would get the partitions only after the session timeout.

@@ -1,7 +1,5 @@
 """The state of a member of a classic group."""
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import NamedTuple
 
@@ -29,22 +27,22 @@ class MemberState:
     """The stage and the generation. Responses to requests of an earlier generation are ignored.
 
     Attributes:
-        state: the present stage.
-        generation: the present generation.
+        state: the current stage.
+        generation: the current generation.
     """
 
     def __init__(self) -> None:
-        self.stage = JoinStage.UNJOINED
-        self.generation = Generation()
+        self.stage: JoinStage = JoinStage.UNJOINED
+        self.generation: Generation = Generation()
 
     @property
     def is_lost(self) -> bool:
-        """Whether other members may have the partitions of this member."""
+        """True if other members may have the partitions of this member."""
         return self.generation.generation_id < 0
 
     @property
     def joining(self) -> bool:
-        """Whether the group rebalances, as far as this member knows."""
+        """True if the group rebalances, as far as this member knows."""
         return self.stage in (JoinStage.JOINING, JoinStage.SYNCING)
 
     def begin_joining(self) -> None:

@@ -2,8 +2,6 @@
 requested while one is in flight are sent together.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -43,6 +41,7 @@ from aioprod.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
 )
 from aioprod.protocol.primitives import ZERO_UUID
+from aioprod.running_loop import start_task
 from aioprod.types import OffsetAndMetadata, TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
@@ -136,7 +135,7 @@ class GroupOffsets:
         )
         self._waiting.append(mine)
         if self._sending is None or self._sending.done():
-            self._sending = loop.create_task(self._send_all(), name="aioprod-commit")
+            self._sending = start_task(self._send_all(), name="aioprod-commit")
         # The commit is not cancelled with the caller: later ones are sent after it.
         await asyncio.wait([mine.done], timeout=deadline - loop.time())
         if not mine.done.done():

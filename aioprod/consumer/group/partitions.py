@@ -64,9 +64,9 @@ class GroupPartitions:
             "lost", partitions, listener.on_partitions_lost if listener is not None else None
         )
 
-    async def give_up(self, *, lost: bool) -> None:
-        """Revoke or lose all that are left when the time is over. What the listener does after its
-        first await is cancelled.
+    async def release_all(self, *, lost: bool) -> None:
+        """Revoke or lose the remaining partitions at the end of the time. The listener is cancelled
+        after its first await.
         """
         owned = self.owned
         if owned:
@@ -94,7 +94,7 @@ class GroupPartitions:
 
     @property
     def awaits_call(self) -> bool:
-        """Whether :meth:`call_for_recreated` has a call to make."""
+        """True if :meth:`call_for_recreated` has a call to make."""
         return bool(self._recreated)
 
     def recreated(self, partitions: Iterable[TopicPartition]) -> None:

@@ -1,5 +1,5 @@
 """Detects that the application has stopped polling (``max.poll.interval.ms``), that the process was
-suspended, and that no broker answers while a member's session ends.
+suspended, and that no broker responds while a member's session ends.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class CutOffWatch:
     """
 
     def __init__(self, last_reply_at: Callable[[], float], on_release: Callable[[], None]) -> None:
-        self.blocks = False
+        self.blocks: bool = False
         self._last_reply_at = last_reply_at
         self._on_release = on_release
         self._silent_s = 0.0

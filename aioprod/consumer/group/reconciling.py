@@ -33,15 +33,16 @@ from aioprod.consumer.group.session import JOIN_EPOCH, MemberEpochs, TopicIds, W
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, CommitFailedError, KafkaError, UnsupportedVersionError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.net.connection import Connection
 from aioprod.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from aioprod.running_loop import start_task
 from aioprod.types import ConsumerGroupMetadata, SubscriptionPattern, TopicPartition
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 _REGEX_FROM = 1
 
@@ -76,7 +77,7 @@ class ReconcilingMember(GroupMember):
 
     @property
     def rebalancing(self) -> bool:
-        """Whether the group rebalances."""
+        """True if the group rebalances."""
         return self._in_group and (
             self._session.epoch <= JOIN_EPOCH
             or self._lost
@@ -92,7 +93,7 @@ class ReconcilingMember(GroupMember):
         return isinstance(self._subscription.pattern, SubscriptionPattern)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Return this member in the present epoch."""
+        """Return this member in the current epoch."""
         return ConsumerGroupMetadata(
             self._connections.group_id,
             self._session.epoch or -1,
@@ -168,9 +169,7 @@ class ReconcilingMember(GroupMember):
             self._session.member_id,
         )
         self._session.begin()
-        self._heartbeats = asyncio.get_running_loop().create_task(
-            self._beats.run(), name="aioprod-heartbeats"
-        )
+        self._heartbeats = start_task(self._beats.run(), name="aioprod-heartbeats")
         self._heartbeats.add_done_callback(self._ended)
         self._poll_watch.begin()
 
@@ -251,9 +250,7 @@ class ReconcilingMember(GroupMember):
             if self._topic_ids.name(topic_id) is None
         }
         if unknown and (self._lookup is None or self._lookup.done()):
-            self._lookup = asyncio.get_running_loop().create_task(
-                self._learn_names(unknown), name="aioprod-topic-names"
-            )
+            self._lookup = start_task(self._learn_names(unknown), name="aioprod-topic-names")
 
     async def _learn_names(self, unknown: set[uuid.UUID]) -> None:
         failures = 0
@@ -284,15 +281,15 @@ class ReconcilingMember(GroupMember):
         if self._heartbeats is None:
             return
         log.warning(
-            "group %r: no poll for max_poll_interval_ms=%s; the consumer leaves the group. Process "
-            "fewer records between polls (max_poll_records), or increase max_poll_interval_ms",
+            "%s: group %r: no poll for max_poll_interval_ms=%s; the consumer leaves the group. "
+            "Process fewer records between polls (max_poll_records), or increase "
+            "max_poll_interval_ms",
+            self._config.client_id,
             self._connections.group_id,
             self._config.max_poll_interval_ms,
         )
         self._put_out()
-        self._leaving = asyncio.get_running_loop().create_task(
-            self._send_leave(), name="aioprod-leave-group"
-        )
+        self._leaving = start_task(self._send_leave(), name="aioprod-leave-group")
 
     async def _leave(self, *, notify: bool) -> None:
         joined = self._heartbeats is not None
@@ -349,7 +346,7 @@ class ReconcilingMember(GroupMember):
     ) -> KafkaError | None:
         """Handle the refusal of a commit, and return the error for the caller."""
         if action is ErrorAction.STALE_EPOCH and committer.member_id:
-            self._beats.due.set()  # the response has the present epoch
+            self._beats.due.set()  # the response has the current epoch
             return None
         return self._not_a_member()
 

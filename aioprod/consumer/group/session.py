@@ -2,8 +2,6 @@
 have changed since the last answered one.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -31,7 +29,7 @@ class Wishes(NamedTuple):
 
 
 class MemberEpochs:
-    """What a member and its coordinator have confirmed to each other.
+    """The state that a member and its coordinator have confirmed to each other.
 
     Attributes:
         member_id: made by the member, for the lifetime of the process.
@@ -40,8 +38,11 @@ class MemberEpochs:
         target: the partitions that the coordinator assigns to this member; None before the first.
     """
 
+    first_epoch: int
+    epoch: int
+
     def __init__(self, config: ConsumerConfig, member_id: str) -> None:
-        self.member_id = member_id
+        self.member_id: str = member_id
         self.epoch = self.first_epoch = JOIN_EPOCH
         self.target: frozenset[TopicIdPartition] | None = None
         self._config = config

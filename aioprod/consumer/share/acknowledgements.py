@@ -2,14 +2,14 @@
 (KIP-932). No I/O.
 """
 
-from __future__ import annotations
-
 import math
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, TypeVar
 
+from aioprod.closing import all_in_turn
 from aioprod.consumer.share.outcomes import Outcomes
 from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.error_codes import ErrorCode
@@ -111,7 +111,7 @@ class PartitionAcknowledgements:
 
     @property
     def records(self) -> int:
-        """How many records they are of; gaps are none."""
+        """The number of acknowledged records; offsets without a record are not counted."""
         return len(self.types) + sum(
             run.last - run.first + 1 for run, _ in self.others if run.types != [GAP]
         )
@@ -126,7 +126,7 @@ class PartitionAcknowledgements:
             return []
         return [offset for offset, kind in self.types.items() if kind is AcknowledgeType.RENEW]
 
-    def pop_late(self, now: float) -> PartitionAcknowledgements:
+    def pop_late(self, now: float) -> "PartitionAcknowledgements":
         """Remove those whose lock has ended, and return those of records."""
         late = PartitionAcknowledgements(self.since)
         if self.others:
@@ -137,7 +137,7 @@ class PartitionAcknowledgements:
                 late.types[offset] = self.types.pop(offset)
         return late
 
-    def add_older(self, older: PartitionAcknowledgements) -> None:
+    def add_older(self, older: "PartitionAcknowledgements") -> None:
         """Add acknowledgements that were given before these."""
         self.types = {**older.types, **self.types}
         self.locked_until = {**older.locked_until, **self.locked_until}
@@ -146,7 +146,7 @@ class PartitionAcknowledgements:
 
 
 class AcknowledgementResults(NamedTuple):
-    """What a response says of the acknowledgements of its request.
+    """The results of a request's acknowledgements, from its response.
 
     Attributes:
         refused: True if the broker has refused one.
@@ -263,16 +263,20 @@ class Acknowledgements:
     def send(self, now: float) -> Mapping[SharePartition, PartitionAcknowledgements]:
         """Return those that wait, for the next request. Those whose lock has ended fail."""
         self._sent, late = self.take(now)
-        for partition, acknowledgements in late.items():
-            error = BrokerError(
-                ErrorCode.INVALID_RECORD_STATE,
-                f"{_name(partition)}: the locks of the records timed out "
-                "(share.record.lock.duration.ms of the group)",
-            )
-            self._fail(partition, acknowledgements, error)
+        all_in_turn(partial(self._fail_late, *each) for each in late.items())
         if self._sent:
             self._reporter.acknowledgements_sent(sum(each.records for each in self._sent.values()))
         return self._sent
+
+    def _fail_late(
+        self, partition: SharePartition, acknowledgements: PartitionAcknowledgements
+    ) -> None:
+        error = BrokerError(
+            ErrorCode.INVALID_RECORD_STATE,
+            f"{_name(partition)}: the locks of the records timed out "
+            "(share.record.lock.duration.ms of the group)",
+        )
+        self._fail(partition, acknowledgements, error)
 
     def take(
         self, now: float
@@ -296,10 +300,10 @@ class Acknowledgements:
         self, codes: Mapping[PartitionKey, ErrorCode], now: float
     ) -> AcknowledgementResults:
         """Pass on the outcomes of those in the request, or let them wait to be sent again."""
-        sent, self._sent = self._sent, {}
         refused = False
         renewed: list[tuple[SharePartition, int]] = []
-        for partition, acknowledgements in sent.items():
+        for partition, acknowledgements in list(self._sent.items()):
+            del self._sent[partition]  # the others wait for their outcome if this one is a bug
             # Without an error code in the response, nothing is confirmed.
             code = codes.get(partition.key, ErrorCode.UNKNOWN_SERVER_ERROR)
             if not code:
@@ -325,10 +329,14 @@ class Acknowledgements:
     def session_lost(self, error: KafkaError) -> None:
         """Fail all: the broker releases the records of the session, or has released them."""
         sent, self._sent = self._sent, {}
-        for partition, acknowledgements in sent.items():
-            self._fail(partition, acknowledgements, error)
-        for partition, acknowledgements in self.take(-math.inf)[0].items():
-            self._fail(partition, acknowledgements, self._session_lost(error))
+        waiting = self.take(-math.inf)[0]
+        lost = self._session_lost(error)
+        all_in_turn(
+            [
+                *(partial(self._fail, *each, error) for each in sent.items()),
+                *(partial(self._fail, *each, lost) for each in waiting.items()),
+            ]
+        )
 
     def _of(self, partition: SharePartition, since: float) -> PartitionAcknowledgements:
         found = self._waiting.get(partition)

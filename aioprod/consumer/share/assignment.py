@@ -122,7 +122,7 @@ class ShareAssignment:
                 self._metadata.request_topic(topic)
 
     def failed(self, what: SharePartition | int, error: KafkaError | None) -> None:
-        """Note the error of a partition or broker, or None if it is over.
+        """Note the error of a partition or broker, or None if it is solved.
 
         Nothing is noted of what is not read any more: no later request would end the error.
         """

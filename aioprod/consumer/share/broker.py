@@ -25,10 +25,13 @@ from aioprod.consumer.share.session import Pacing, ShareSession
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError
 from aioprod.foreign_text import reason_of
+from aioprod.logs import get_logger
 from aioprod.net.refusals import explain
 from aioprod.protocol.messages.share_acknowledge import ShareAcknowledgeResponse
 from aioprod.protocol.messages.share_fetch import PartitionData, ShareFetchResponse
 from aioprod.types import AcknowledgeType
+
+log = get_logger(__name__)
 
 
 class Recipient(Protocol):
@@ -84,7 +87,7 @@ class ShareBroker:
         limit_s: float,
     ) -> None:
         self.node_id = node_id
-        self.session = ShareSession()
+        self.session: ShareSession = ShareSession()
         self.wanted: frozenset[SharePartition] = frozenset()
         self._requests = requests
         self._recipient = recipient
@@ -205,9 +208,9 @@ class ShareBroker:
         error = future.exception()
         if self._ended:
             return
-        assert error is None or isinstance(error, KafkaError), error
-        self._reporter.request_done(self.node_id, api, self._latency_s(), error)
         try:
+            assert error is None or isinstance(error, KafkaError), error
+            self._reporter.request_done(self.node_id, api, self._latency_s(), error)
             if error is not None:
                 raise error
             reply = future.result()
@@ -221,7 +224,10 @@ class ShareBroker:
             self._assignment.failed(self.node_id, None)
             self._pacing.succeeded()
             handle(reply)
-        except KafkaError as failure:
+        except Exception as failure:
+            if not isinstance(failure, KafkaError):
+                log.error("broker %d: handling %s failed", self.node_id, api, exc_info=failure)
+                failure = KafkaError(f"broker {self.node_id}: handling {api} failed: {failure!r}")
             self._lose_session(failure)
             self._pacing.pause(asyncio.get_running_loop().time())
             self._assignment.failed(self.node_id, failure)

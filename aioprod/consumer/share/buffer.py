@@ -1,7 +1,5 @@
 """Acquired records from their arrival until they are returned to the application."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -64,7 +62,7 @@ class FetchedRecords:
         locked_until: float,
         converter: RecordConverter,
     ) -> None:
-        self.lock = Lock(partition, broker, broker.session.generation, locked_until)
+        self.lock: Lock = Lock(partition, broker, broker.session.generation, locked_until)
         self._converter = converter
         self._records = acquired.records
         self._counts = acquired.delivery_counts
@@ -154,7 +152,7 @@ class ShareBuffer:
     def __init__(
         self, config: ShareConsumerConfig, assignment: ShareAssignment, reporter: ShareReporter
     ) -> None:
-        self.returned = 0
+        self.returned: int = 0
         self._check_crcs = config.check_crcs
         self._assignment = assignment
         self._converter = RecordConverter(

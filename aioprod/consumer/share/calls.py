@@ -106,7 +106,7 @@ class RecordCalls:
         try:
             while True:
                 # Nothing is awaited between here and the wait for news, so that no error is missed,
-                # and none behind ``take``: a cancellation would lose what it returns.
+                # and nothing after ``take``, because a cancellation would lose its result.
                 await self._turns.begin()
                 self._guard.check_open()
                 self._member.polled()

@@ -55,6 +55,11 @@ class ShareCore(ClientLifecycle):
         health: the state for health checks.
     """
 
+    runtime: ClientRuntime
+    guard: CallGuard
+    assignment: ShareAssignment
+    fetcher: ShareFetcher
+
     def __init__(
         self,
         config: ShareConsumerConfig,
@@ -98,15 +103,17 @@ class ShareCore(ClientLifecycle):
             config, runtime, member_id, reporter, assignment, fetcher.assign, on_news, on_idle
         )
         reasons = ShareStallReasons(config, member, fetcher, assignment, buffer, outcomes)
-        self._watch = StallWatch(config.stall_timeout_ms, reasons, reporter)
+        self._watch = StallWatch(config, reasons, reporter)
         self._scheduler = Scheduler(notifier)
-        self.health = Health(self._run_state, member, problems, self._watch)
+        self.health: Health = Health(self._run_state, member, problems, self._watch)
 
         # The calls of the application.
         turns = PollTurns(config, notifier, problems, reporter)
-        self.topics = TopicCalls(guard, runtime, member, assignment, fetcher)
-        self.records = RecordCalls(config, guard, member, assignment, fetcher, buffer, kept, turns)
-        self.acknowledgements = AcknowledgementCalls(
+        self.topics: TopicCalls = TopicCalls(guard, runtime, member, assignment, fetcher)
+        self.records: RecordCalls = RecordCalls(
+            config, guard, member, assignment, fetcher, buffer, kept, turns
+        )
+        self.acknowledgements: AcknowledgementCalls = AcknowledgementCalls(
             config, guard, fetcher, kept, outcomes, problems, notifier
         )
 

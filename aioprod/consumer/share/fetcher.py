@@ -50,8 +50,8 @@ class ShareFetcher:
         reporter: ShareReporter,
         notifier: Notifier,
     ) -> None:
-        self.wants_records = False
-        self.wanted_at = -math.inf
+        self.wants_records: bool = False
+        self.wanted_at: float = -math.inf
         self._limit_s = config.default_api_timeout_ms / 1000
         self._requests = requests
         self._assignment = assignment
@@ -69,7 +69,7 @@ class ShareFetcher:
 
     @property
     def lock_timeout_ms(self) -> int | None:
-        """How long brokers lock records for this member; None before the first records."""
+        """The time for which brokers lock records for this member, None if unknown."""
         known = (broker.session.lock_timeout_ms for broker in self._brokers.values())
         return next((timeout_ms for timeout_ms in known if timeout_ms is not None), None)
 

@@ -25,15 +25,16 @@ from aioprod.consumer.share.requests import SECOND_VERSION
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaError, UnsupportedVersionError
 from aioprod.foreign_text import reason_of
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.net.connection import Connection
 from aioprod.protocol.messages.share_fetch import ShareFetchRequest
 from aioprod.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
+from aioprod.running_loop import start_task
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 _JOIN_EPOCH = 0
 _LEAVE_EPOCH = -1
@@ -140,7 +141,7 @@ class ShareMember:
         on_idle: Callable[[], None],
     ) -> None:
         assert config.group_id is not None
-        self.is_in_group = False
+        self.is_in_group: bool = False
         self._config = config
         self._reporter = reporter
         self._assignment = assignment
@@ -165,7 +166,9 @@ class ShareMember:
 
     @property
     def problem(self) -> KafkaError | None:
-        """Why the group can't be reached or joined now; also while the coordinator is looked up."""
+        """The reason why the group can't be reached or joined now, even while the coordinator is
+        looked up.
+        """
         trouble = self._connections.trouble if self._task is not None else None
         return self._unanswered or trouble
 
@@ -181,7 +184,7 @@ class ShareMember:
 
     @property
     def failure(self) -> KafkaError | None:
-        """Why the membership has ended, until a call has raised it."""
+        """The reason why the membership has ended, until a call has raised it."""
         return self._failure if isinstance(self._failure, KafkaError) else None
 
     # -- calls of the application ------------------------------------------------------------------
@@ -223,9 +226,7 @@ class ShareMember:
     # -- joining -----------------------------------------------------------------------------------
 
     def _join(self) -> None:
-        task = asyncio.get_running_loop().create_task(
-            self._send_heartbeats(), name="aioprod-heartbeats"
-        )
+        task = start_task(self._send_heartbeats(), name="aioprod-heartbeats")
         task.add_done_callback(self._ended)
         self._task = task
         self._poll_watch.begin()
@@ -330,17 +331,16 @@ class ShareMember:
         if self._task is None:
             return
         log.warning(
-            "share group %r: no poll for max_poll_interval_ms=%s; the consumer leaves the group. "
-            "Process fewer records between polls (max_poll_records), or increase "
+            "%s: share group %r: no poll for max_poll_interval_ms=%s; the consumer leaves the "
+            "group. Process fewer records between polls (max_poll_records), or increase "
             "max_poll_interval_ms",
+            self._config.client_id,
             self._connections.group_id,
             self._config.max_poll_interval_ms,
         )
         self._stop_heartbeats()
         self._on_idle()
-        self._leaving = asyncio.get_running_loop().create_task(
-            self._send_leave(), name="aioprod-leave-group"
-        )
+        self._leaving = start_task(self._send_leave(), name="aioprod-leave-group")
 
     async def _send_leave(self) -> None:
         """Send the heartbeat that leaves the group, within 5 seconds. A failure is logged."""

@@ -1,17 +1,15 @@
 """Passes the outcomes of acknowledgements to ``commit`` and to the application's callback."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.errors import KafkaError, copy_of
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.types import AcknowledgeType, TopicPartition
 from aioprod.user_code import surface
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 AcknowledgementCallback = Callable[
     [Mapping[TopicPartition, frozenset[int]], KafkaError | None], object

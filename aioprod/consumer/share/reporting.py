@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.consumer.reporting import ReadingReporter, for_observers, partition_names
 from aioprod.errors import KafkaError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.metrics import (
     AcknowledgementsDone,
     AssignmentChanged,
@@ -17,11 +17,11 @@ from aioprod.metrics import (
 )
 from aioprod.types import AcknowledgeType, ShareRecord, TopicPartition
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 class ShareReporter(ReadingReporter[ShareConsumerMetrics]):
-    """What a share consumer reports.
+    """The reports of a share consumer.
 
     Args:
         config: has the observers.

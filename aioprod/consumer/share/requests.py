@@ -1,7 +1,5 @@
 """The requests of a share session, and what their responses have (KIP-932)."""
 
-from __future__ import annotations
-
 import asyncio
 import uuid
 from bisect import bisect_right
@@ -22,6 +20,7 @@ from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.consumer.share.session import CLOSING_EPOCH, SessionChange
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import CorruptRecordError, KafkaError, ProtocolError
+from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import BrokerAddress
 from aioprod.net.refusals import principal_of
 from aioprod.net.silence import SILENCE_S
@@ -102,9 +101,9 @@ class ShareRequests(Requests):
         on_closed: Callable[[int], None],
     ) -> None:
         self._config = config
-        self.group_id = config.group_id
-        self.principal = principal_of(config)
-        self.backoff = runtime.backoff
+        self.group_id: str | None = config.group_id
+        self.principal: str = principal_of(config)
+        self.backoff: Backoff = runtime.backoff
         self._member_id = member_id
         self._metadata = runtime.metadata
         self._reporter = reporter
@@ -266,13 +265,13 @@ class AcquiredRange(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """What a member has acquired of a partition.
+    """The records of a partition that a member has acquired.
 
     Attributes:
         records: the records, in order.
         delivery_counts: how often each of them was delivered to the group.
         gaps: first and last offsets of runs without a record.
-        unread: the same for offsets behind the data that can be read: they may have records.
+        unread: the same for offsets after the data that can be read: they may have records.
         error: why the rest of the data can't be read, if so.
     """
 
@@ -316,7 +315,7 @@ def read_acquired(
     Args:
         tp: the partition.
         data: the batches.
-        ranges: what was acquired, in ascending order.
+        ranges: the acquired offsets, in ascending order.
         check_crcs: True to verify checksums.
     """
     records: list[ConsumerRecord] = []
@@ -339,7 +338,7 @@ def read_acquired(
                     _pick(taken, starts, ranges, records, counts)
             read_to = header.last_offset
     except ProtocolError as reason:
-        error = CorruptRecordError(f"{tp.topic}-{tp.partition} behind offset {read_to}: {reason}")
+        error = CorruptRecordError(f"{tp.topic}-{tp.partition} after offset {read_to}: {reason}")
     if len(records) == sum(each.last - each.first + 1 for each in ranges):
         return Acquired(records, counts, [], [], error)
     missing = _without(ranges, [record.offset for record in records])

@@ -2,8 +2,6 @@
 locks, and when its next request is sent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -21,7 +19,7 @@ _LINGER_S = 0.1
 
 
 class SessionChange(NamedTuple):
-    """How a ShareFetch changes the partitions that the broker fetches."""
+    """A change of the partitions that the broker fetches, for the next ShareFetch."""
 
     epoch: int
     added: frozenset[SharePartition]
@@ -35,13 +33,13 @@ class ShareSession:
         epoch: the epoch of the next request.
         generation: the number of sessions before this one. Records of an earlier session can't be
             acknowledged any more.
-        partitions: what the broker fetches if a request does not change it.
+        partitions: the partitions that the broker fetches if a request does not change them.
         lock_timeout_ms: how long the broker locks records for this member; None if unknown.
     """
 
     def __init__(self) -> None:
-        self.epoch = OPENING_EPOCH
-        self.generation = 0
+        self.epoch: int = OPENING_EPOCH
+        self.generation: int = 0
         self.partitions: frozenset[SharePartition] = frozenset()
         self.lock_timeout_ms: int | None = None
         self._locks_end = 0.0
@@ -92,8 +90,8 @@ class ShareSession:
 
 
 class Pacing:
-    """When the next request of a session is sent: acknowledgements wait for a fetch to go with, and
-    failures for a backoff.
+    """Decides when the next request of a session is sent: acknowledgements wait for the next fetch,
+    and failures for a backoff.
 
     Args:
         backoff: the pauses after failures.
@@ -146,7 +144,7 @@ class Pacing:
         self._retry_at = now + self._backoff.seconds(self._failures)
 
     def wait(self, now: float, *, acknowledgements: bool) -> None:
-        """Call ``on_due`` when the pause is over, and acknowledgements no longer wait."""
+        """Call ``on_due`` when the pause has passed, and acknowledgements no longer wait."""
         self._timer.set(max(self._retry_at, self._send_at if acknowledgements else now))
 
     def stop(self) -> None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Iterable, Mapping
-from typing import Any, Self, Unpack, cast
+from typing import Any, Generic, Self, Unpack, cast, overload
 
 from aioprod.arguments import check_sources
 from aioprod.config.checks import check_callable, check_names
 from aioprod.config.kafka_properties import client_arguments
-from aioprod.config.keywords import ShareConsumerSettings
+from aioprod.config.keywords.share_consumer import ShareConsumerSettings
 from aioprod.config.redaction import hide_arguments
 from aioprod.config.share_consumer import SHARE_CONSUMER, ShareConsumerConfig
 from aioprod.consumer.graph import client_id
@@ -21,13 +21,17 @@ from aioprod.consumer.share.core import ShareCore
 from aioprod.consumer.share.outcomes import AcknowledgementCallback
 from aioprod.consumer.state import ConsumerState
 from aioprod.errors import KafkaError
+from aioprod.misuse import SHARE_CONSUMER_OF_OTHERS, names_cures
 from aioprod.public_module import Uncopyable, set_module
-from aioprod.types import AcknowledgeType, ShareRecord, TopicPartition
+from aioprod.serialization import AnyDeserializer, K, Reads, V
+from aioprod.types import AcknowledgeType, K_co, ShareRecord, TopicPartition, V_co
 
 
+@names_cures(SHARE_CONSUMER_OF_OTHERS, unchecked=("acknowledge",))
 @set_module("aioprod.consumer")
-class ShareConsumer(Uncopyable):
-    """Reads records as a member of a share group (KIP-932, Kafka 4.2).
+class ShareConsumer(Uncopyable, Generic[K_co, V_co]):
+    """Reads records as a member of a share group (KIP-932, Kafka 4.2). The deserializers of a
+    ``ShareConsumer[K, V]`` return K and V.
 
     The members of a share group share the records of a partition like workers of a queue. Each
     record is locked for one member. If the member does not acknowledge it before the lock times
@@ -50,12 +54,62 @@ class ShareConsumer(Uncopyable):
             partition, and None if the broker has confirmed them, or else the error. Its errors are
             logged.
         rng: source of all random choices (jitter, the member's id).
+        key_deserializer, value_deserializer: convert keys and values from bytes; without them,
+            they are bytes, or None for a null.
         settings: the fields of :class:`aioprod.ShareConsumerConfig`; see docs/configuration.md.
 
     Raises:
         ConfigError: if a setting is unknown or invalid, or ``group_id`` is missing.
     """
 
+    @overload
+    def __init__(
+        self: ShareConsumer[bytes | None, bytes | None],
+        bootstrap_servers: str | Iterable[str] = "localhost:9092",
+        *,
+        topics: Iterable[str] | str = (),
+        acknowledgement_commit_callback: AcknowledgementCallback | None = None,
+        rng: random.Random | None = None,
+        key_deserializer: None = None,
+        value_deserializer: None = None,
+        **settings: Unpack[ShareConsumerSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ShareConsumer[bytes | None, V],
+        bootstrap_servers: str | Iterable[str] = "localhost:9092",
+        *,
+        topics: Iterable[str] | str = (),
+        acknowledgement_commit_callback: AcknowledgementCallback | None = None,
+        rng: random.Random | None = None,
+        key_deserializer: None = None,
+        value_deserializer: Reads[V],
+        **settings: Unpack[ShareConsumerSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ShareConsumer[K, bytes | None],
+        bootstrap_servers: str | Iterable[str] = "localhost:9092",
+        *,
+        topics: Iterable[str] | str = (),
+        acknowledgement_commit_callback: AcknowledgementCallback | None = None,
+        rng: random.Random | None = None,
+        key_deserializer: Reads[K],
+        value_deserializer: None = None,
+        **settings: Unpack[ShareConsumerSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ShareConsumer[K, V],
+        bootstrap_servers: str | Iterable[str] = "localhost:9092",
+        *,
+        topics: Iterable[str] | str = (),
+        acknowledgement_commit_callback: AcknowledgementCallback | None = None,
+        rng: random.Random | None = None,
+        key_deserializer: Reads[K],
+        value_deserializer: Reads[V],
+        **settings: Unpack[ShareConsumerSettings],
+    ) -> None: ...
     @hide_arguments
     def __init__(
         self,
@@ -64,6 +118,8 @@ class ShareConsumer(Uncopyable):
         topics: Iterable[str] | str = (),
         acknowledgement_commit_callback: AcknowledgementCallback | None = None,
         rng: random.Random | None = None,
+        key_deserializer: AnyDeserializer | None = None,
+        value_deserializer: AnyDeserializer | None = None,
         **settings: Unpack[ShareConsumerSettings],
     ) -> None:
         check_names(ShareConsumerConfig, settings)
@@ -71,9 +127,13 @@ class ShareConsumer(Uncopyable):
         check_callable(
             "acknowledgement_commit_callback", acknowledgement_commit_callback, "offsets, error"
         )
-        settings.setdefault("client_id", client_id(settings.get("group_id")))
-        self.config = ShareConsumerConfig(
-            bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings
+        if settings.get("client_id") is None:
+            settings["client_id"] = client_id(settings.get("group_id"))
+        self.config: ShareConsumerConfig = ShareConsumerConfig(
+            bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers),
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            **settings,
         )
         self._core = ShareCore(self.config, rng or random.Random(), acknowledgement_commit_callback)
         if topics:
@@ -149,7 +209,7 @@ class ShareConsumer(Uncopyable):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> ShareRecord:
+    async def __anext__(self) -> ShareRecord[K_co, V_co]:
         return await self._core.records.next()
 
     async def getmany(
@@ -158,12 +218,12 @@ class ShareConsumer(Uncopyable):
         timeout_ms: float | None = None,
         *,
         fetch: bool = True,
-    ) -> list[ShareRecord]:
+    ) -> list[ShareRecord[K_co, V_co]]:
         """Return the next records as soon as any are available. In implicit mode, accept the
         records that were returned before.
 
         Args:
-            max_records: the most to return; ``max_poll_records`` by default.
+            max_records: the maximum number of records to return; ``max_poll_records`` by default.
             timeout_ms: how long to wait for the first record, after which the list is empty; None
                 waits forever, also during transient errors.
             fetch: whether to request further records. If False, only records that have arrived
@@ -252,7 +312,7 @@ class ShareConsumer(Uncopyable):
 
         Raises:
             KafkaTimeoutError: if there is no outcome in time. The client continues to send the
-                acknowledgements, also if the call is cancelled.
+                acknowledgements, even if the call is cancelled.
             WakeupError, ConcurrentUseError, ConsumerClosedError, ConsumerStateError: as in
                 :meth:`getmany`.
         """
@@ -260,7 +320,7 @@ class ShareConsumer(Uncopyable):
 
     @property
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """How long the broker locks records for this member, in milliseconds
+        """The time for which the broker locks records for this member, in milliseconds
         (``share.record.lock.duration.ms`` of the group); None before the first fetch.
         """
         return self._core.fetcher.lock_timeout_ms

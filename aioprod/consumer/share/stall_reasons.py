@@ -1,4 +1,6 @@
-"""Why a share consumer gets no records of a partition, or its acknowledgements fail."""
+"""Finds the reason why a share consumer gets no records of a partition, or its acknowledgements
+fail.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ class ShareStallReasons:
         waiting: dict[TopicPartition | None, Waiting] = {}
         if self._member.rebalancing or self._member.problem is not None:
             waiting[None] = Waiting(None, self._reason_of_group())
-        # While no call waits nothing is fetched, so that no response shows that an error is over.
+        # While no call waits nothing is fetched, so that no response shows that an error is solved.
         if now - self._fetcher.wanted_at < self._limit_s:
             for tp, error, since in self._assignment.errors():
                 waiting[tp] = Waiting(since, said(error))

@@ -2,8 +2,6 @@
 (KIP-1222).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from itertools import groupby
@@ -150,7 +148,7 @@ class UnacknowledgedRecords:
 
 
 class LockRenewal:
-    """Requests a new lock when half of the present one is over.
+    """Renews a lock when half of its time has passed.
 
     A renewal that the broker refuses, or whose session is lost, is not repeated: other members may
     have the record. The acknowledgement of the record then fails.

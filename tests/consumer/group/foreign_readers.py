@@ -128,8 +128,8 @@ class ConfluentReader:
             consumer.close()
 
     def _commit_all(self, consumer: Consumer) -> bool:
-        """While a cooperative group rebalances its commits are refused, also those that it makes as
-        it closes: so it leaves only after one.
+        """While a cooperative group rebalances, its commits are refused, including those that it
+        makes as it closes: so it leaves only after one.
         """
         try:
             self._commit(consumer, consumer.assignment())

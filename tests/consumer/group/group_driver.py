@@ -36,7 +36,7 @@ QUICK = {
 
 
 class Listener(RebalanceListener):
-    """Writes down what it is told, and may do something at it."""
+    """Writes down what is reported to it, and may do something at it."""
 
     def __init__(
         self, at_revoke: Callable[[list[TopicPartition]], Awaitable[object] | None] | None = None
@@ -142,7 +142,7 @@ class Driver:
     async def poll(
         self, timeout_s: float = 0.05, max_records: int = 100
     ) -> list[tuple[TopicPartition, int, bytes]]:
-        """What ``getmany`` does: (partition, offset, value) of records."""
+        """Call ``getmany``, and return the partition, offset and value of each record."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         while True:
@@ -193,7 +193,7 @@ class Driver:
     async def poll_until(
         self, condition: Callable[[], bool], *others: Driver, limit_s: float = LIMIT_S
     ) -> None:
-        """Poll, the others too, until something is so."""
+        """Poll with all members until a condition is true."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + limit_s
         while not condition():

@@ -27,7 +27,7 @@ def say(line: str) -> None:
 
 
 class Cooperative(CooperativeStickyAssignor):
-    """Tells when it shares out the partitions for all."""
+    """Shows when it shares out the partitions for all."""
 
     def assign(
         self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]
@@ -51,20 +51,20 @@ class Listener(RebalanceListener):
         self.consumer = consumer
 
     def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
-        tell("assigned", partitions)
+        report("assigned", partitions)
 
     async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
-        tell("revoked", partitions)
+        report("revoked", partitions)
         try:
             await self.consumer.commit()
         except (RebalanceInProgressError, CommitFailedError) as error:
             say(f"refused {error}")
 
     def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
-        tell("lost", partitions)
+        report("lost", partitions)
 
 
-def tell(event: str, partitions: Collection[TopicPartition]) -> None:
+def report(event: str, partitions: Collection[TopicPartition]) -> None:
     say(" ".join([event, *(str(tp.partition) for tp in partitions)]))
 
 

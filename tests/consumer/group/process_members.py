@@ -29,7 +29,7 @@ class ProcessMember:
 
     Attributes:
         read: by partition: offset and value of each record that it has processed, in its order.
-        events: name and numbers of everything else that it has told: ``assigned``, ``revoked``,
+        events: name and numbers of everything else that it has reported: ``assigned``, ``revoked``,
             ``lost`` with partitions, ``leads`` with how many members there were, ``left``.
         refused: commits that the group did not take.
     """
@@ -82,15 +82,15 @@ class ProcessMember:
         return [numbers for name, numbers in self.events if name == event]
 
     @property
-    def holds(self) -> set[int]:
+    def keeps(self) -> set[int]:
         """The partitions that it has."""
-        held: set[int] = set()
+        kept_back: set[int] = set()
         for event, numbers in self.events:
             if event == "assigned":
-                held.update(numbers)
+                kept_back.update(numbers)
             elif event in ("revoked", "lost"):
-                held.difference_update(numbers)
-        return held
+                kept_back.difference_update(numbers)
+        return kept_back
 
     async def assigned(self) -> None:
         """Wait until it has partitions. Raises AssertionError with the end of its log where it ends
@@ -142,7 +142,7 @@ class ProcessMember:
         """Records of the partitions that it has, at or above what its group has committed, count as
         never processed.
         """
-        for partition in self.holds:
+        for partition in self.keeps:
             end = committed.get(partition, 0)
             self.read[partition] = [
                 (offset, value) for offset, value in self.read[partition] if offset < end
@@ -154,12 +154,12 @@ class ProcessMember:
 
 
 def our_command(topic: str, settings: Mapping[str, str]) -> list[str]:
-    """What runs our member."""
+    """Return the command that runs our member."""
     return [sys.executable, str(HERE / "group_member.py"), topic, *_lines(settings)]
 
 
 def java_command(classes: Path, version: str, topic: str, settings: Mapping[str, str]) -> list[str]:
-    """What runs Java's, with the client of that version."""
+    """Return the command that runs Java's member, with the client of that version."""
     strategy = {"cooperative-sticky": "GroupMember$Cooperative", "sticky": "GroupMember$Sticky"}
     name = "partition.assignment.strategy"
     theirs = {**settings, name: strategy[settings[name]]} if name in settings else settings

@@ -1,5 +1,5 @@
-"""Who gets what: shares are equal, who need not lose a partition keeps it, and no partition has two
-readers, also in the middle of a move.
+"""Shares are equal, a member that need not lose a partition keeps it, and no partition has two
+readers, even in the middle of a move.
 """
 
 from __future__ import annotations
@@ -306,7 +306,7 @@ def test_many_partitions_are_shared_out_in_no_time() -> None:
 # -- what sticky members remember ------------------------------------------------------------------
 
 
-def test_sticky_members_tell_what_they_had() -> None:
+def test_sticky_members_show_what_they_had() -> None:
     assignor = StickyAssignor()
     assert assignor.subscription_user_data(["t"]) is None
     assignor.on_assignment(tps("t", 2, 0), 7)
@@ -322,7 +322,7 @@ def test_sticky_members_tell_what_they_had() -> None:
     assert assignor.assign({"t": 2}, two) == {"a": tps("t", 1), "b": tps("t", 0)}
 
 
-def test_cooperative_members_tell_their_generation() -> None:
+def test_cooperative_members_show_their_generation() -> None:
     assignor = CooperativeStickyAssignor()
     assert assignor.subscription_user_data(["t"]) == b"\xff\xff\xff\xff"
     assignor.on_assignment([], 3)

@@ -117,7 +117,9 @@ def test_same_results(java: JavaClients, ours: Assignor, theirs: str) -> None:
 
 
 def test_sticky_loads_and_kept_partitions_are_as_good_as_javas(java: JavaClients) -> None:
-    """Where all read the same: as many partitions for each, and as many of them stay."""
+    """If all read the same topics, each member gets as many partitions as in Java, and keeps as
+    many.
+    """
     for seed in range(40):
         rng = random.Random(seed)
         counts, members = random_group(rng)

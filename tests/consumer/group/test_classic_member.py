@@ -1,4 +1,4 @@
-"""Members of a classic group against the embedded broker: who has what, who is told what, and what
+"""Members of a classic group against the embedded broker: who has what, who learns what, and what
 trouble does not change.
 """
 
@@ -33,7 +33,7 @@ def cluster(broker: EmbeddedCluster) -> EmbeddedCluster:
 
 
 @BOTH
-async def test_one_member_has_all_partitions_and_is_told(
+async def test_one_member_has_all_partitions_and_is_reported(
     cluster: EmbeddedCluster, protocol: dict[str, Any]
 ) -> None:
     listener = Listener()
@@ -53,7 +53,7 @@ async def test_one_member_has_all_partitions_and_is_told(
 
 
 @BOTH
-async def test_members_share_and_whoever_leaves_gives_way(
+async def test_members_share_and_one_that_leaves_releases_its_partitions(
     cluster: EmbeddedCluster, protocol: dict[str, Any]
 ) -> None:
     listeners = [Listener(), Listener()]
@@ -162,7 +162,7 @@ async def test_a_closing_cooperative_member_commits_in_the_new_generation(
     cluster: EmbeddedCluster,
 ) -> None:
     """It reads on during a rebalance. The coordinator may be a generation further than the member
-    knows, and refuses commits of the one before.
+    knows, and refuses commits of the previous one.
     """
     partition, answered = tps("t", 0)[0], asyncio.Event()
     listener = Listener(lambda _: first.commit({partition: OffsetAndMetadata(7)}))
@@ -182,7 +182,7 @@ async def test_a_closing_cooperative_member_commits_in_the_new_generation(
         await shared_out([second], 4)
 
 
-async def test_of_two_with_the_same_instance_the_older_one_is_fenced_for_good(
+async def test_of_two_with_the_same_instance_the_older_one_is_fenced_permanently(
     cluster: EmbeddedCluster,
 ) -> None:
     async with (
@@ -283,7 +283,7 @@ RETRIED = [
     ids=lambda value: value.name if isinstance(value, ApiKey) else "",
 )
 async def test_answers_that_pass_are_survived(api: ApiKey, codes: list[ErrorCode]) -> None:
-    # A member that is told that it is unknown, although it is not, leaves one behind whose session
+    # A member that learns that it is unknown, although it is not, leaves one behind whose session
     # has to end.
     async with EmbeddedCluster(groups=GroupSettings(min_session_timeout_ms=1)) as cluster:
         cluster.create_topic("t", 4)

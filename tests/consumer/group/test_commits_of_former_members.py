@@ -1,5 +1,5 @@
-"""A commit is stored for the member that asked for it, in its session, or refused; and the last
-commit has all partitions that are given up.
+"""A commit is stored for the member that requested it, during its session, or refused; and the last
+commit has all revoked partitions.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ async def test_a_close_during_a_revocation_commits_the_other_partitions_too(
         await first.subscribe("t").poll_until(
             lambda: first.subscription.consumed() == {T0: end, T1: end}
         )
-        held = cluster.on(ApiKey.OFFSET_COMMIT, hold())
-        await first.poll_until(lambda: held.used == 1, second.subscribe("t"))
-        held.release()
+        kept_back = cluster.on(ApiKey.OFFSET_COMMIT, hold())
+        await first.poll_until(lambda: kept_back.used == 1, second.subscribe("t"))
+        kept_back.release()
         await first.close()
         assert cluster.committed_offsets("g") == {T0: 5, T1: 5}

@@ -38,7 +38,7 @@ subscriptions = st.builds(
 
 
 def test_the_newest_subscription_byte_for_byte() -> None:
-    """As Kafka's ConsumerProtocolSubscription, version 3."""
+    """The bytes are those of Kafka's ConsumerProtocolSubscription, version 3."""
     encoded = encode_subscription(
         Subscription(("u", "t"), b"\x01", (TopicPartition("t", 5), TopicPartition("t", 2)), 7, "r1")
     )

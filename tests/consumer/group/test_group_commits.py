@@ -1,5 +1,5 @@
-"""What a group has committed: by itself at intervals, when partitions are given away and at the
-end, with transactions, and from outside.
+"""A group's offsets are committed automatically, when partitions are revoked and at the end, with
+transactions, and from outside.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ async def test_positions_are_committed_at_intervals_when_partitions_go_and_at_th
     assert cluster.committed_offsets("n") == {}
 
 
-async def test_whoever_assigns_partitions_itself_may_commit_to_a_group_without_members_only(
+async def test_a_consumer_that_assigns_partitions_may_commit_to_a_group_without_members_only(
     cluster: EmbeddedCluster,
 ) -> None:
     async with Driver(cluster) as member, Driver(cluster, auto_commit_interval_ms=1) as outsider:

@@ -179,7 +179,7 @@ def answer(
     )
 
 
-def test_the_first_heartbeat_tells_everything_and_the_next_ones_what_is_new() -> None:
+def test_the_first_heartbeat_shows_everything_and_the_next_ones_what_is_new() -> None:
     talk = session(group_instance_id="i", group_remote_assignor="range", client_rack="r")
     wishes = Wishes(frozenset({"t", "a"}), None)
     first = talk.request("g", wishes, [])
@@ -213,7 +213,7 @@ def test_the_first_heartbeat_tells_everything_and_the_next_ones_what_is_new() ->
     assert (changed.subscribed_topic_names, changed.topic_partitions) == (["b"], None)
 
 
-def test_after_silence_everything_is_told_again() -> None:
+def test_after_silence_everything_is_reported_again() -> None:
     talk = session()
     wishes = Wishes(frozenset({"t"}), None)
     talk.request("g", wishes, [])
@@ -236,7 +236,7 @@ def test_an_expression_that_is_given_up_is_overwritten() -> None:
     assert (changed.subscribed_topic_regex, changed.subscribed_topic_names) == ("", ["t"])
 
 
-def test_a_fenced_member_begins_anew_and_static_ones_leave_for_a_while() -> None:
+def test_a_fenced_member_begins_again_and_static_ones_leave_for_a_while() -> None:
     talk = session()
     talk.request("g", Wishes(frozenset({"t"}), None), [])
     talk.answered(answer(4, (A, [0])))
@@ -305,14 +305,14 @@ async def test_a_heartbeat_that_fails_ends_no_doubt_of_a_member_that_is_cut_off(
     cut.watch.heartbeat_ended(math.inf)
     assert not cut.may_read
     cut.watch.heartbeat_sent()
-    cut.answered = cut.loop.time()  # the cut is over, and only the coordinator is away
+    cut.answered = cut.loop.time()  # the cut has ended, and only the coordinator is away
     assert not cut.may_read
     cut.watch.heartbeat_ended(math.inf)
     assert cut.may_read
 
 
 @pytest.mark.virtual_time
-async def test_a_coordinator_that_stays_away_after_a_cut_holds_records_for_a_moment() -> None:
+async def test_a_coordinator_that_stays_away_after_a_cut_keeps_records_for_a_moment() -> None:
     cut = Cut()
     await cut.through_a_cut()
     cut.answered = None

@@ -65,7 +65,7 @@ async def test_members_come_and_go(broker: EmbeddedCluster, settings: dict[str, 
     await come_and_go_once(broker.bootstrap_servers, settings)
 
 
-# Real brokers can't tell more kinds apart.
+# Real brokers can't distinguish more kinds apart.
 @pytest.mark.parametrize("settings", [EAGER, COOPERATIVE], ids=["range", "cooperative"])
 async def test_members_come_and_go_on_real_kafka(kafka: str, settings: dict[str, Any]) -> None:
     await come_and_go_once(kafka, settings)

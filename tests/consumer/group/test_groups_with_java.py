@@ -52,7 +52,7 @@ CLASSIC = {"session.timeout.ms": str(SESSION_MS), "heartbeat.interval.ms": "100"
 
 @dataclass(frozen=True)
 class Broker:
-    """Where a group is, and the version of Java's client that goes with it."""
+    """The broker of a group, and the version of Java's client that goes with it."""
 
     bootstrap: str
     version: str
@@ -145,7 +145,7 @@ class Group:
     async def kill(self, member: ProcessMember) -> None:
         self.present.remove(member)
         await member.kill()
-        member.forget_uncommitted(await self.committed(member.holds))
+        member.forget_uncommitted(await self.committed(member.keeps))
 
     async def committed(self, partitions: set[int]) -> dict[int, int]:
         """Offsets of the partitions that a killed member had: what it had sent may be on its way
@@ -204,7 +204,9 @@ class Group:
         check_once(self.written, self.processed)
 
     def story(self) -> str:
-        """What members have told, and what several have read, or one twice."""
+        """Describe what the members reported, and which records several of them have read, or one
+        twice.
+        """
         reads: defaultdict[tuple[int, int], list[str]] = defaultdict(list)
         for member in self.ever:
             for partition, records in member.read.items():
@@ -261,7 +263,7 @@ async def shared_out(group: Group) -> list[set[int]]:
     """
     async with asyncio.timeout(LIMIT_S):
         while True:
-            shares = [member.holds for member in group.present]
+            shares = [member.keeps for member in group.present]
             sizes = sorted(map(len, shares))
             if (
                 sizes[-1] - sizes[0] <= 1
@@ -292,7 +294,7 @@ async def test_who_leads_gives_all_their_share_and_takes_no_more_than_it_must(
         member for member in group.present if member is not leader and member.numbers("leads")
     ]
     await group.progress()
-    second_before, third_before = group.present[1].holds, third.holds
+    second_before, third_before = group.present[1].keeps, third.keeps
     await group.leave(leader)
     after = await shared_out(group)
     assert after[0] >= second_before and after[1] >= third_before
@@ -320,13 +322,13 @@ async def test_static_members_are_started_again_without_a_rebalance(
     ]:
         await group.progress()
         other = next(member for each, member in present.items() if each != kind)
-        held, told = present[kind].holds, list(other.events)
+        kept_back, reported = present[kind].keeps, list(other.events)
         await away(present[kind])
         present[kind] = group.start(kind, f"{kind}-1")
         await present[kind].assigned()
-        assert present[kind].holds == held
+        assert present[kind].keeps == kept_back
         await group.progress()
-        assert other.events == told
+        assert other.events == reported
     await group.grow(2)
     await shared_out(group)
     await group.progress()

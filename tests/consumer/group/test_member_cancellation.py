@@ -1,5 +1,5 @@
-"""A member whose owner is cancelled at each single point: nothing is left, the listener is told of
-everything once, the group goes on.
+"""A member whose owner is cancelled at each suspension point: nothing is left, the listener is
+called once for each change, and the group continues.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SlowListener(Listener):
         await asyncio.sleep(0)
 
 
-def check_told_once(calls: list[tuple[str, list[TopicPartition]]]) -> None:
+def check_reported_once(calls: list[tuple[str, list[TopicPartition]]]) -> None:
     """Nothing is given twice or taken twice."""
     have: set[TopicPartition] = set()
     for name, partitions in calls:
@@ -67,7 +67,7 @@ async def test_a_member_that_is_cancelled_anywhere_leaves_nothing_behind(
             )
 
     async def check(number: int, cancelled: bool) -> None:
-        check_told_once(listeners[number].calls)
+        check_reported_once(listeners[number].calls)
         if f"g{number}" in broker.group_ids:
             await broker.wait_for_group(f"g{number}", "Empty", timeout_seconds=5)
 
@@ -97,12 +97,12 @@ async def test_a_cancelled_poll_loses_nothing(broker: EmbeddedCluster) -> None:
             await driver.poll(0.03)
 
         async def check(number: int, cancelled: bool) -> None:
-            check_told_once(listener.calls)
+            check_reported_once(listener.calls)
 
         for _ in range(10):
             await cancel_at_each_point(scenario, check)
         await shared_out([driver], 4)
-    check_told_once(listener.calls)
+    check_reported_once(listener.calls)
 
 
 APIS = [
@@ -166,7 +166,7 @@ async def test_it_leaves_although_the_coordinator_waits_for_others(
                 await until(lambda: len(broker.group("g").members) <= 1)
 
 
-async def test_a_listener_that_fails_is_heard_and_changes_nothing(broker: EmbeddedCluster) -> None:
+async def test_a_listener_that_fails_is_called_and_changes_nothing(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", 4)
 
     def complain(partitions: list[TopicPartition]) -> None:
@@ -188,7 +188,7 @@ async def test_a_listener_that_fails_is_heard_and_changes_nothing(broker: Embedd
     assert [name for name, _ in listener.calls] == ["assigned", "revoked", "assigned", "revoked"]
 
 
-async def test_tasks_that_are_killed_from_outside_are_told_of_and_replaced(
+async def test_tasks_that_are_killed_from_outside_are_informed_of_and_replaced(
     broker: EmbeddedCluster,
 ) -> None:
     broker.create_topic("t", 4)
@@ -203,7 +203,7 @@ async def test_tasks_that_are_killed_from_outside_are_told_of_and_replaced(
         assert [name for name, _ in listener.calls] == ["assigned", "lost", "assigned"]
 
 
-async def test_an_auto_commit_that_fails_does_not_hold_up_a_rebalance_for_long(
+async def test_an_auto_commit_that_fails_does_not_delay_a_rebalance_for_long(
     broker: EmbeddedCluster,
 ) -> None:
     broker.create_topic("t", 4)

@@ -116,7 +116,7 @@ MIGRATIONS = [
 async def test_members_of_both_protocols(bootstrap: str, classic: Any, consumer: Any) -> None:
     """The group is migrated online, there and back (KIP-848), and reads each record once.
     librdkafka's cooperative classic members are left out: at a real broker, their group does not
-    settle.
+    finish.
 
     One change at a time: when the group becomes classic again, Kafka refuses the commits of members
     that had not learned of the last epoch.
@@ -136,7 +136,7 @@ async def test_members_of_both_protocols(bootstrap: str, classic: Any, consumer:
                 else:
                     present.append(change(bootstrap, topic, processed, group_id=group))
                     ever.append(present[-1])
-                kinds.append(await settled(admin, group, present))
+                kinds.append(await finished(admin, group, present))
             await writer.stop()
             await all_processed(writer.written, processed)
         finally:
@@ -146,7 +146,7 @@ async def test_members_of_both_protocols(bootstrap: str, classic: Any, consumer:
     assert kinds == ["classic"] * 2 + ["consumer"] * 4 + ["classic"] * 2
 
 
-async def settled(admin: Admin, group: str, present: list[Any]) -> str:
+async def finished(admin: Admin, group: str, present: list[Any]) -> str:
     """Wait until all members have their partitions; return the group's type."""
     while True:
         raise_failures(present)

@@ -47,7 +47,7 @@ async def describe(bootstrap: str, group_id: str) -> DescribedGroup:
         return reply.groups[0]
 
 
-async def test_members_share_the_partitions_and_whoever_leaves_gives_way(
+async def test_members_share_the_partitions_and_one_that_leaves_releases_its_own(
     bootstrap: str, topic: str
 ) -> None:
     listener = Listener()

@@ -1,5 +1,5 @@
 """Members of a share group in processes of their own: consumers and processors of aioprod, and
-Java's client. And the judgement on their ledgers.
+Java's client. And the judgment on their ledgers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Step(NamedTuple):
 
 
 class Members:
-    """As many processes as ``clients``; one that ends is replaced by one of the same client.
+    """Runs the processes of members: one for each of ``clients``, and another one when it ends.
 
     Args:
         directory: for the ledgers.
@@ -120,11 +120,11 @@ class Members:
 
 
 @dataclass
-class Judgement:
-    """What the ledgers tell.
+class Judgment:
+    """The result of comparing the ledgers.
 
     Attributes:
-        findings: what must not be, a line each.
+        findings: the violations, a line each.
         confirmed: the number of records whose acceptance was confirmed.
         repeated: the number of deliveries beyond the first of a record.
         stale: the number of deliveries after a confirmed acceptance.
@@ -142,7 +142,7 @@ class Judgement:
 
 def judge(
     steps: Iterable[Step], written: Iterable[Place], *, leaders_change: bool = False
-) -> Judgement:
+) -> Judgment:
     """Judge what members did.
 
     Args:
@@ -150,7 +150,7 @@ def judge(
         written: the records that had to be delivered.
         leaders_change: whether nodes were killed or frozen. Then delivery counts need not rise with
             each delivery of a record, as leaders store them with the next acknowledgement; a leader
-            that continues after others have elected another one still hands out records; and a
+            that continues after others have elected another one still returns records; and a
             broker confirms an acknowledgement of a record that the group is done with, which is
             late if the partition has moved away and back since.
     """
@@ -179,4 +179,4 @@ def judge(
     for first, *_ in sure.values():
         by_client[first.client] += 1
     repeated = sum(len(deliveries) - 1 for deliveries in got.values())
-    return Judgement(findings, len(sure), repeated, stale, twice, dict(by_client))
+    return Judgment(findings, len(sure), repeated, stale, twice, dict(by_client))

@@ -80,7 +80,7 @@ class World:
     errors: list[KafkaError] = field(default_factory=list)
     stale_calls: int = 0
     is_connected: bool = True
-    told: list[tuple[TopicPartition, frozenset[int], KafkaError | None]] = field(
+    reported: list[tuple[TopicPartition, frozenset[int], KafkaError | None]] = field(
         default_factory=list
     )
 
@@ -152,7 +152,7 @@ class World:
         self, offsets: Mapping[TopicPartition, frozenset[int]], error: KafkaError | None
     ) -> None:
         ((tp, each),) = offsets.items()
-        self.told.append((tp, each, error))
+        self.reported.append((tp, each, error))
 
     async def answer(self, response: Any) -> None:
         """Answer the request in flight."""
@@ -164,7 +164,9 @@ class World:
         await asyncio.sleep(0)
 
     def codes(self) -> list[ErrorCode | None]:
-        return [error.code if isinstance(error, BrokerError) else None for _, _, error in self.told]
+        return [
+            error.code if isinstance(error, BrokerError) else None for _, _, error in self.reported
+        ]
 
 
 def fetch_response(*codes: int, acknowledged: int = 0) -> ShareFetchResponse:
@@ -242,7 +244,7 @@ async def test_acknowledgements_go_with_the_next_fetch() -> None:
     await asyncio.sleep(1)
     assert len(world.sent) == 2
     await world.answer(fetch_response(0, 0))
-    assert world.told == [(ZERO.tp, frozenset([0, 1]), None)]
+    assert world.reported == [(ZERO.tp, frozenset([0, 1]), None)]
     broker.flush()
     assert (world.sent[2].kind, world.sent[2].epoch) == ("acknowledge", 2)
 
@@ -302,7 +304,7 @@ async def test_errors_that_a_retry_cures_are_retried_within_the_limit() -> None:
     broker.flush()
     retriable = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     await world.answer(acknowledge_response(p0=retriable, p1=0))
-    assert world.told == [(ONE.tp, frozenset([1]), None)]
+    assert world.reported == [(ONE.tp, frozenset([1]), None)]
     began = asyncio.get_running_loop().time()
     while broker.acknowledging:
         sent = len(world.sent)
@@ -341,12 +343,12 @@ async def test_a_lost_session_begins_again_and_fails_its_acknowledgements(failur
     await world.answer(failure)
     accept_old = AcknowledgeType.ACCEPT
     broker.acknowledge(ONE, [2], accept_old, 0, asyncio.get_running_loop().time() + 30)
-    assert [(tp, offsets) for tp, offsets, _ in world.told] == [
+    assert [(tp, offsets) for tp, offsets, _ in world.reported] == [
         (ZERO.tp, frozenset([0])),
         (ONE.tp, frozenset([1])),
         (ONE.tp, frozenset([2])),
     ]
-    assert all(error is not None for _, _, error in world.told)
+    assert all(error is not None for _, _, error in world.reported)
     assert not broker.acknowledging
     await asyncio.sleep(0.2)
     assert (world.sent[-1].kind, world.sent[-1].epoch, world.sent[-1].runs) == ("fetch", 0, {})
@@ -381,7 +383,7 @@ async def test_close_waits_for_the_request_in_flight_and_ends_the_session() -> N
     assert world.sent[2].runs == {0: [OffsetRun(4, 4, [ACCEPT])]}
     await world.answer(acknowledge_response(p0=0))
     await closing
-    assert world.told == [(ZERO.tp, frozenset([4]), None)]
+    assert world.reported == [(ZERO.tp, frozenset([4]), None)]
 
 
 async def test_the_end_fails_what_has_no_outcome() -> None:
@@ -391,11 +393,11 @@ async def test_the_end_fails_what_has_no_outcome() -> None:
     accept(broker, ZERO, 2)
     broker.end(KafkaError("closed"))
     accept(broker, ZERO, 3)
-    assert [offsets for _, offsets, _ in world.told] == [{1}, {2}, {3}]
+    assert [offsets for _, offsets, _ in world.reported] == [{1}, {2}, {3}]
     await world.answer(acknowledge_response(p0=0))  # too late
     await asyncio.sleep(1)
     assert len(world.sent) == 2
-    assert len(world.told) == 3
+    assert len(world.reported) == 3
 
 
 async def test_another_leader_is_looked_for_while_the_broker_can_not_be_reached() -> None:

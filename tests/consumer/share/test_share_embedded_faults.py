@@ -27,7 +27,7 @@ REFUSED = [
 async def disturb(
     cluster: EmbeddedCluster, topic: ShareTopic, refused: list[tuple[ApiKey, ErrorCode]] = REFUSED
 ) -> None:
-    """Write, and do the next harm, until all is done."""
+    """Write, and inject the next fault, until all faults are done."""
     part = COUNT // len(refused)
     for number, (key, code) in enumerate(refused):
         # Before the records: the members may have read and acknowledged them when write returns.

@@ -48,12 +48,12 @@ async def test_acknowledgements_of_a_partition_that_moved_fail(three_nodes: Real
     await topic.create()
     await topic.write(range(5))
     tp = TopicPartition(topic.topic, 0)
-    told: list[tuple[set[int], KafkaError | None]] = []
+    reported: list[tuple[set[int], KafkaError | None]] = []
     async with (
         Admin(topic.kafka) as admin,
         topic.consumer(
             **EXPLICIT,
-            acknowledgement_commit_callback=lambda offsets, error: told.append(
+            acknowledgement_commit_callback=lambda offsets, error: reported.append(
                 (set(offsets[tp]), error)
             ),
         ) as consumer,
@@ -76,9 +76,9 @@ async def test_acknowledgements_of_a_partition_that_moved_fail(three_nodes: Real
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         )
-        assert told[0] == ({0}, None)
-        assert told[1][0] == {1, 2, 3, 4}
-        assert isinstance(told[1][1], BrokerError)
+        assert reported[0] == ({0}, None)
+        assert reported[1][0] == {1, 2, 3, 4}
+        assert isinstance(reported[1][1], BrokerError)
         # The new leader delivers them again.
         again = await take(consumer, 4)
         assert [record.offset for record in again] == [1, 2, 3, 4]

@@ -1,4 +1,4 @@
-"""What the observers of a share consumer hear, and what its metrics count."""
+"""The observers of a share consumer are called for each event, and its metrics count them."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def topic(broker: EmbeddedCluster) -> ShareTopic:
 
 
 @pytest.mark.virtual_time
-async def test_records_and_acknowledgements_are_told_and_counted(topic: ShareTopic) -> None:
+async def test_records_and_acknowledgements_are_reported_and_counted(topic: ShareTopic) -> None:
     recorder = Recorder()
     for partition in (0, 1):
         await topic.write(range(6), partition)
@@ -175,7 +175,7 @@ async def test_records_and_acknowledgements_are_told_and_counted(topic: ShareTop
 
 
 @pytest.mark.virtual_time
-async def test_assignments_are_told(topic: ShareTopic) -> None:
+async def test_assignments_are_reported(topic: ShareTopic) -> None:
     recorder = Recorder()
     zero, one = (TopicPartition(topic.topic, number) for number in (0, 1))
     async with topic.consumer(observers=[recorder]) as consumer:
@@ -198,13 +198,13 @@ async def test_records_that_are_fetched_and_not_returned_are_counted(topic: Shar
     async with topic.consumer() as consumer:
         assert len(await take(consumer, 3, max_records=3)) == 3
         assert consumer.metrics()["records-buffered"] == 7
-        figures = consumer.metrics_by_partition()[TopicPartition(topic.topic, 0)]
-        assert figures["records-buffered"] == 7
+        measured = consumer.metrics_by_partition()[TopicPartition(topic.topic, 0)]
+        assert measured["records-buffered"] == 7
         assert consumer.metrics()["records-in-hand"] == 3
 
 
 @pytest.mark.virtual_time
-async def test_acknowledgements_that_fail_are_told_with_the_error(topic: ShareTopic) -> None:
+async def test_acknowledgements_that_fail_are_reported_with_the_error(topic: ShareTopic) -> None:
     recorder = Recorder()
     await topic.write(range(3))
     async with topic.consumer(**EXPLICIT, observers=[recorder]) as consumer:
@@ -226,7 +226,7 @@ async def test_acknowledgements_that_fail_are_told_with_the_error(topic: ShareTo
 
 
 @pytest.mark.virtual_time
-async def test_polls_and_waits_are_told_and_counted(topic: ShareTopic) -> None:
+async def test_polls_and_waits_are_reported_and_counted(topic: ShareTopic) -> None:
     recorder = Recorder()
     await topic.write(range(3))
     async with topic.consumer(observers=[recorder]) as consumer:
@@ -244,7 +244,7 @@ async def test_polls_and_waits_are_told_and_counted(topic: ShareTopic) -> None:
 
 
 @pytest.mark.virtual_time
-async def test_failed_requests_are_told(broker: EmbeddedCluster, topic: ShareTopic) -> None:
+async def test_failed_requests_are_reported(broker: EmbeddedCluster, topic: ShareTopic) -> None:
     recorder = Recorder()
     await topic.write(range(3))
     async with topic.consumer(observers=[recorder]) as consumer:
@@ -264,7 +264,7 @@ async def test_failed_requests_are_told(broker: EmbeddedCluster, topic: ShareTop
 
 
 @pytest.mark.virtual_time
-async def test_a_start_that_fails_is_told_once(unused_tcp_port: int) -> None:
+async def test_a_start_that_fails_is_reported_once(unused_tcp_port: int) -> None:
     recorder = Recorder()
     consumer = ShareConsumer(
         f"127.0.0.1:{unused_tcp_port}",
@@ -281,7 +281,7 @@ async def test_a_start_that_fails_is_told_once(unused_tcp_port: int) -> None:
 
 
 @pytest.mark.virtual_time
-async def test_figures_of_topics_end_with_the_subscription(topic: ShareTopic) -> None:
+async def test_numbers_of_topics_end_with_the_subscription(topic: ShareTopic) -> None:
     await topic.write(range(3))
     async with topic.consumer() as consumer:
         await take(consumer, 3)
@@ -298,15 +298,17 @@ async def test_throttling_is_counted() -> None:
     reporter.fetched(1, 0.5, 100, 10, 0)
     reporter.fetched(1, 0.5, 300, 30, 200)
     now = asyncio.get_running_loop().time()
-    figures = metrics.snapshot(now, {})
-    assert (figures["fetch-throttle-time-avg"], figures["fetch-throttle-time-max"]) == (100, 200)
-    assert (figures["records-per-request-avg"], figures["records-per-request-max"]) == (20, 30)
-    assert figures["fetch-size-max"] == 300
+    measured = metrics.snapshot(now, {})
+    assert (measured["fetch-throttle-time-avg"], measured["fetch-throttle-time-max"]) == (100, 200)
+    assert (measured["records-per-request-avg"], measured["records-per-request-max"]) == (20, 30)
+    assert measured["fetch-size-max"] == 300
     assert metrics.snapshot_by_node(now)[1]["response-total"] == 2
 
 
 @pytest.mark.virtual_time
-async def test_a_refused_member_is_no_rebalance(broker: EmbeddedCluster, topic: ShareTopic) -> None:
+async def test_a_refused_member_is_not_a_rebalance(
+    broker: EmbeddedCluster, topic: ShareTopic
+) -> None:
     recorder = Recorder()
     refusal = fail(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     broker.on(ApiKey.SHARE_GROUP_HEARTBEAT, refusal, times=1)
@@ -332,9 +334,9 @@ def test_no_event_is_made_if_no_observer_wants_it(monkeypatch: pytest.MonkeyPatc
         tp = TopicPartition("t", 0)
         reporter.records_returned(tp, [object(), object()], 1.0)  # type: ignore[list-item]
         reporter.acknowledged(tp, {1: ACCEPT, 2: RELEASE}, 0.0, None)
-        figures = metrics.snapshot(asyncio.get_running_loop().time(), {})
-        assert figures["records-consumed-total"] == 2
-        assert figures["acknowledgements-release-total"] == 1
+        measured = metrics.snapshot(asyncio.get_running_loop().time(), {})
+        assert measured["records-consumed-total"] == 2
+        assert measured["acknowledgements-release-total"] == 1
 
     asyncio.run(report())
 

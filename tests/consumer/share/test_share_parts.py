@@ -291,7 +291,7 @@ def test_what_is_behind_a_corrupt_batch_is_released_and_no_gap() -> None:
     assert [each.offset for each in found.records] == [0, 1]
     assert found.gaps == []
     assert found.unread == [(2, 3)]
-    assert "behind offset 1" in str(found.error)
+    assert "after offset 1" in str(found.error)
 
 
 def test_a_huge_range_costs_nothing() -> None:

@@ -44,7 +44,7 @@ def topic(share_broker: str) -> ShareTopic:
 
 
 async def nothing_left(topic: ShareTopic) -> bool:
-    """Whether a new member gets no record."""
+    """Return whether a new member gets no record."""
     async with topic.consumer() as consumer:
         return await consumer.getmany(timeout_ms=1_500) == []
 
@@ -74,7 +74,7 @@ async def test_async_for_accepts_each_record_when_the_next_is_asked_for(topic: S
     assert seen == [0, 1, 2, 3]
     async with topic.consumer() as consumer:
         again = await take(consumer, 7)
-    # Record 3 was not accepted, and those behind it were not returned.
+    # Record 3 was not accepted, and the records after it were not returned.
     assert numbers(again) == [3, 4, 5, 6, 7, 8, 9]
 
 
@@ -110,7 +110,9 @@ async def test_every_type_of_acknowledgement(topic: ShareTopic) -> None:
     assert await nothing_left(topic)
 
 
-async def test_what_was_delivered_and_acknowledged_is_counted_and_told(topic: ShareTopic) -> None:
+async def test_what_was_delivered_and_acknowledged_is_counted_and_reported(
+    topic: ShareTopic,
+) -> None:
     await topic.create()
     await topic.write(range(6))
     delivered: list[ShareRecord] = []
@@ -187,11 +189,13 @@ async def test_a_record_is_delivered_up_to_the_limit(topic: ShareTopic) -> None:
 async def test_a_lock_times_out_and_the_late_acknowledgement_fails(topic: ShareTopic) -> None:
     await topic.create(share_record_lock_duration_ms="1000")
     await topic.write(range(3))
-    told: list[tuple[object, KafkaError | None]] = []
+    reported: list[tuple[object, KafkaError | None]] = []
     async with (
         topic.consumer(
             **EXPLICIT,
-            acknowledgement_commit_callback=lambda offsets, error: told.append((offsets, error)),
+            acknowledgement_commit_callback=lambda offsets, error: reported.append(
+                (offsets, error)
+            ),
         ) as slow,
         topic.consumer() as other,
     ):
@@ -207,7 +211,7 @@ async def test_a_lock_times_out_and_the_late_acknowledgement_fails(topic: ShareT
         outcome = (await slow.commit())[tp]
         assert isinstance(outcome, BrokerError)
         assert outcome.code is ErrorCode.INVALID_RECORD_STATE
-        ((offsets, error),) = told
+        ((offsets, error),) = reported
         assert offsets == {tp: frozenset([0, 1, 2])}
         assert isinstance(error, BrokerError)
 
@@ -448,23 +452,23 @@ async def test_several_topics_and_partitions(topic: ShareTopic) -> None:
     assert set(results.values()) <= {None}
 
 
-async def test_commit_also_tells_of_acknowledgements_that_were_sent_before(
+async def test_commit_also_shows_acknowledgements_that_were_sent_before(
     topic: ShareTopic,
 ) -> None:
     await topic.create(share_record_lock_duration_ms="1000")
     await topic.write([0, 1])
-    tp, told = TopicPartition(topic.topic, 0), asyncio.Event()
+    tp, reported = TopicPartition(topic.topic, 0), asyncio.Event()
     async with topic.consumer(
-        **EXPLICIT, acknowledgement_commit_callback=lambda offsets, error: told.set()
+        **EXPLICIT, acknowledgement_commit_callback=lambda offsets, error: reported.set()
     ) as consumer:
         first, second = await take(consumer, 2)
         consumer.acknowledge(first)
-        await told.wait()
+        await reported.wait()
         assert await consumer.commit() == {tp: None}
-        told.clear()
+        reported.clear()
         await asyncio.sleep(1.1)  # the lock ends
         consumer.acknowledge(second)
-        await told.wait()
+        await reported.wait()
         error = (await consumer.commit())[tp]
         assert isinstance(error, BrokerError)
         assert error.code == ErrorCode.INVALID_RECORD_STATE
@@ -478,7 +482,7 @@ async def test_commit_also_tells_of_acknowledgements_that_were_sent_before(
 async def test_a_cluster_without_share_groups(fixture: str, request: pytest.FixtureRequest) -> None:
     old = request.getfixturevalue(fixture)
     async with ShareTopic(old).consumer() as consumer:
-        with pytest.raises(UnsupportedVersionError, match=r"Kafka 4\.2, .*share\.version=1"):
+        with pytest.raises(UnsupportedVersionError, match=r"Kafka 4\.1 or newer.*share\.version=1"):
             await consumer.getmany(timeout_ms=20_000)
 
 
@@ -581,7 +585,7 @@ async def test_a_group_of_another_type_is_named_as_such(topic: ShareTopic) -> No
     new: dict[str, Any] = {**classic, "group_protocol": "consumer"}
     text = "a group of another type has this id: choose another group_id"
     async with Admin(topic.kafka) as admin:
-        async with Consumer(topic.topic, **classic) as member:  # type: ignore[arg-type]
+        async with Consumer(topic.topic, **classic) as member:  # type: ignore[call-overload]
             while topic.group not in await admin.list_groups():
                 await member.getmany(timeout_ms=100)
             async with topic.consumer() as consumer:

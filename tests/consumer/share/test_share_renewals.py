@@ -31,9 +31,9 @@ async def test_records_are_kept_while_others_are_read(share_broker: str) -> None
     await topic.create(share_record_lock_duration_ms="1000")
     await topic.write(range(4))
     tp = TopicPartition(topic.topic, 0)
-    told: list[tuple[Mapping[TopicPartition, Collection[int]], KafkaError | None]] = []
+    reported: list[tuple[Mapping[TopicPartition, Collection[int]], KafkaError | None]] = []
     keeps = topic.consumer(
-        acknowledgement_commit_callback=lambda offsets, error: told.append((offsets, error)),
+        acknowledgement_commit_callback=lambda offsets, error: reported.append((offsets, error)),
         **KEEPS,
     )
     async with keeps, topic.consumer() as other:
@@ -45,13 +45,13 @@ async def test_records_are_kept_while_others_are_read(share_broker: str) -> None
         while loop.time() < end:
             assert await keeps.getmany(timeout_ms=200, fetch=False) == []
             assert await other.getmany(timeout_ms=100) == []
-        assert not any(0 in found or 2 in found for each, _ in told for found in each.values())
+        assert not any(0 in found or 2 in found for each, _ in reported for found in each.values())
         for record in (first, third, fourth):
             assert record.delivery_count == 1
             keeps.acknowledge(record)
         assert set((await keeps.commit()).values()) == {None}
-        assert sorted(each for found, _ in told for each in found[tp]) == [0, 1, 2, 3]
-        assert {error for _, error in told} == {None}
+        assert sorted(each for found, _ in reported for each in found[tp]) == [0, 1, 2, 3]
+        assert {error for _, error in reported} == {None}
     assert await lag(topic) == 0
 
 

@@ -13,7 +13,7 @@ from aioprod.types import TopicPartition
 
 @set_module("aioprod.consumer")
 class RebalanceProtocol(IntEnum):
-    """Which partitions members keep while a group rebalances (KIP-429)."""
+    """Determines which partitions members keep while a group rebalances (KIP-429)."""
 
     EAGER = 0
     """Members revoke all partitions before they join."""

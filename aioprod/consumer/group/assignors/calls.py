@@ -7,11 +7,11 @@ from typing import TypeVar
 
 from aioprod.consumer.group.assignors.assignor import Assignor
 from aioprod.errors import ConsumerStateError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.types import TopicPartition
 from aioprod.user_code import surface
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 T = TypeVar("T")
 

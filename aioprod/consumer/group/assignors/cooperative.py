@@ -58,7 +58,7 @@ def moving_partitions(
     assignment: Mapping[str, Collection[TopicPartition]], members: Sequence[MemberSubscription]
 ) -> dict[TopicPartition, str]:
     """Return the partitions that move between members, with the id of their new member."""
-    given_up = {
+    revoked = {
         partition
         for member in members
         for partition in set(member.owned).difference(assignment[member.member_id])
@@ -67,7 +67,7 @@ def moving_partitions(
         partition: member.member_id
         for member in members
         for partition in set(assignment[member.member_id]).difference(member.owned)
-        if partition in given_up
+        if partition in revoked
     }
 
 

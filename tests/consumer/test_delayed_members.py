@@ -1,4 +1,4 @@
-"""A member whose process was held up for longer than its session returns no records before it knows
+"""A member whose process was delayed for longer than its session returns no records before it knows
 whether the partitions are its own still: others may have read them meanwhile.
 """
 
@@ -43,10 +43,10 @@ async def numbers(consumer: Consumer) -> list[int]:
     return [int(record.value or b"") for record in await consumer.getmany(timeout_ms=POLL_MS)]
 
 
-async def held_up_member(
+async def delayed_member(
     broker: EmbeddedCluster, listener: Losses, settings: dict[str, Any]
 ) -> Consumer:
-    """A member that has read ten records and was then held up, while ten more were written."""
+    """A member that has read ten records and was then delayed, while ten more were written."""
     consumer = consumer_of(broker, group_id="g", **settings)
     consumer.subscribe([TOPIC], listener=listener)
     await consumer.start()
@@ -63,13 +63,13 @@ async def held_up_member(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_a_member_that_was_held_up_asks_before_it_returns_records(
+async def test_a_member_that_was_delayed_asks_before_it_returns_records(
     broker: EmbeddedCluster, protocol: str
 ) -> None:
     api, settings = PROTOCOLS[protocol]
     broker.create_topic(TOPIC, 1)
     answer, listener = asyncio.Event(), Losses()
-    consumer = await held_up_member(broker, listener, settings)
+    consumer = await delayed_member(broker, listener, settings)
     try:
         broker.on(api, hold(answer))
         for _ in range(3):
@@ -84,13 +84,13 @@ async def test_a_member_that_was_held_up_asks_before_it_returns_records(
         await consumer.close()
 
 
-async def test_a_coordinator_that_fails_does_not_hold_records_back(
+async def test_a_coordinator_that_fails_does_not_keep_records_back(
     broker: EmbeddedCluster,
 ) -> None:
     _, settings = PROTOCOLS["eager"]
     broker.create_topic(TOPIC, 1)
     listener = Losses()
-    consumer = await held_up_member(broker, listener, settings)
+    consumer = await delayed_member(broker, listener, settings)
     try:
         rule = broker.on(ApiKey.HEARTBEAT, drop_before(), times=None)
         read: list[int] = []
