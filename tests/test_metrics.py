@@ -128,7 +128,7 @@ def test_connections_are_counted_and_those_that_are_open_are_known() -> None:
 
 
 def busy() -> ProducerMetrics:
-    """One topic, one node, one moment, and no figure that is 0 by chance."""
+    """One topic, one node, one moment, and no number that is 0 by chance."""
     metrics = ProducerMetrics(30_000, 2)
     metrics.batch_sent("t", 10, 500, 1_000, 0.002, 1.0)
     metrics.batch_succeeded("t", 7, 1.0)
@@ -145,7 +145,7 @@ def busy() -> ProducerMetrics:
     return metrics
 
 
-def test_the_figures_of_the_only_topic_and_node_are_the_producers() -> None:
+def test_the_numbers_of_the_only_topic_and_node_are_the_producers() -> None:
     metrics = busy()
     whole, of_topic, of_node = (
         metrics.snapshot(1.0),
@@ -254,7 +254,7 @@ def test_a_single_window_that_has_just_begun_makes_no_absurd_rate() -> None:
     assert metrics.snapshot(5.0)["record-send-rate"] == 10
 
 
-def test_a_clock_that_stands_still_or_goes_back_does_no_harm() -> None:
+def test_a_clock_that_stops_or_goes_back_does_no_harm() -> None:
     metrics = ProducerMetrics()
     send_batches(metrics, 1, 100.0)
     assert metrics.snapshot(99.0)["record-send-rate"] == pytest.approx(10 / 30)
@@ -371,7 +371,7 @@ def test_no_observer_is_false_so_that_no_event_is_made() -> None:
     assert ProducerObservers([ProducerObserver()])
 
 
-def test_every_observer_hears_everything() -> None:
+def test_every_observer_sees_everything() -> None:
     first, second = Recorder(), Recorder()
     observers = ProducerObservers([first, ProducerObserver(), second])
     sent = BatchSent("t", 0, 1, 10, 500, 1_000, 1, 0.004)

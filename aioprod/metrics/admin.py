@@ -1,4 +1,4 @@
-"""The metrics of an admin client, which it only pushes to brokers (KIP-714)."""
+"""The metrics of an admin client. They are only pushed to brokers (KIP-714)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Observers of an admin client, which are called for calls and connections."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -17,9 +15,9 @@ class CallDone(NamedTuple):
         call: its name, such as ``"create_topics"``.
         items: the number of topics, groups and so on.
         failed: how many of them have an error.
-        attempts: how often it asked.
-        latency_s: seconds from the call to its end.
-        error: the first error of an item, or what the call raised; else None.
+        attempts: number of attempts.
+        latency_s: duration of the call in seconds.
+        error: the first error of an item, or the error that the call raised; else None.
     """
 
     call: str

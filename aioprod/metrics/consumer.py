@@ -30,7 +30,7 @@ class ConsumerMetrics(ReadingMetrics[ConsumerSample]):
         sample.fetched_bytes_max = max(sample.fetched_bytes_max, size)
 
     def commit_done(self, latency_s: float, failed: bool, now: float) -> None:
-        """Record the end of a commit; only the latency of those that succeeded counts."""
+        """Record a completed commit. Only successful commits count for the latency metrics."""
         sample = self._sample(now)
         if failed:
             sample.commits_failed += 1
@@ -51,7 +51,7 @@ class ConsumerMetrics(ReadingMetrics[ConsumerSample]):
         sample.rebalance_s_max = max(sample.rebalance_s_max, latency_s)
 
     def partitions_lost(self, partitions: int, now: float) -> None:
-        """Record partitions that other members may have got before they were revoked."""
+        """Record lost partitions, which other members may have got before they were revoked."""
         self._sample(now).partitions_lost += partitions
 
     # -- snapshots --

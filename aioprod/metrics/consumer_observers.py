@@ -1,7 +1,5 @@
 """Observers of a consumer, which are called for polls, records, commits, rebalances and stalls."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple
@@ -15,7 +13,7 @@ PartitionsEvent = Literal["assigned", "revoked", "lost"]
 
 @set_module("aioprod.metrics")
 class RecordsReturned(NamedTuple):
-    """Records of one partition that the application got.
+    """Records of one partition that were returned to the application.
 
     Attributes:
         topic, partition: where they were read.
@@ -44,11 +42,11 @@ class CommitDone(NamedTuple):
 
 @set_module("aioprod.metrics")
 class PartitionsChanged(NamedTuple):
-    """Partitions that the group assigned to this consumer, or took away.
+    """Partitions that were assigned to this consumer, or revoked or lost.
 
     Attributes:
-        event: ``assigned``, ``revoked``, or ``lost``: other members may have them already.
-        partitions: which.
+        event: ``assigned``, ``revoked``, or ``lost`` (other members may have them already).
+        partitions: the partitions.
         listener_s: seconds in the rebalance listener.
     """
 
@@ -63,8 +61,8 @@ class TopicRecreated(NamedTuple):
 
     Attributes:
         topic: its name.
-        partitions: the assigned partitions of it that had a position.
-        former_topic_id, topic_id: the ids of the deleted and of the present topic (KIP-516).
+        partitions: its assigned partitions that had a position.
+        former_topic_id, topic_id: the ids of the deleted and of the new topic (KIP-516).
     """
 
     topic: str
@@ -75,12 +73,12 @@ class TopicRecreated(NamedTuple):
 
 @set_module("aioprod.metrics")
 class RebalanceDone(NamedTuple):
-    """A rebalance in which this consumer adopted an assignment, or failed to get one.
+    """A rebalance that ended with a new assignment for this consumer, or failed.
 
     Attributes:
-        latency_s: seconds since it began for this consumer: with the classic protocol since it had
-            to join, with that of KIP-848 since the coordinator sent another assignment.
-        error: why it failed; None if it did not. The consumer tries again.
+        latency_s: seconds since the rebalance began for this consumer: since it had to join
+            (classic protocol), or since the coordinator sent another assignment (KIP-848).
+        error: why it failed; the consumer retries. None if it succeeded.
     """
 
     latency_s: float
@@ -89,13 +87,13 @@ class RebalanceDone(NamedTuple):
 
 @set_module("aioprod.metrics")
 class StallChanged(NamedTuple):
-    """A partition that is not read although it has records, or is read again.
+    """A partition that is stalled (not read although it has records), or is read again.
 
     Attributes:
         partition: None if the consumer waits for its group.
-        reason: what it waits or waited for.
-        seconds: how long it has made no progress.
-        is_over: whether it is read again.
+        reason: the event for which it waits or waited.
+        seconds: time without progress.
+        is_over: True if it is read again.
     """
 
     partition: TopicPartition | None
@@ -115,10 +113,10 @@ class ObservedConsumer(NamedTuple):
         metrics: see :meth:`aioprod.metrics.ConsumerMetrics.snapshot` and
             :meth:`aioprod.metrics.ShareConsumerMetrics.snapshot`.
         metrics_by_topic: see :meth:`aioprod.metrics.ConsumerMetrics.snapshot_by_topic`.
-        metrics_by_partition: of each assigned partition, of a consumer ``records-lag``,
-            ``records-lead``, ``paused`` and ``stalled`` (0 or 1). Lag and lead are left out before
-            the first fetch. Of a share consumer ``records-buffered`` (fetched, and not returned
-            yet) and ``stalled``.
+        metrics_by_partition: metrics of each assigned partition. Consumer: ``records-lag``,
+            ``records-lead``, ``paused`` and ``stalled`` (0 or 1). Lag and lead are absent before
+            the first fetch. Share consumer: ``records-buffered`` (fetched, and not returned yet)
+            and ``stalled``.
         metrics_by_node: see :meth:`aioprod.metrics.ConsumerMetrics.snapshot_by_node`.
     """
 
@@ -145,35 +143,35 @@ class ConsumerObserver:
         """
 
     def on_request(self, event: RequestDone) -> None:
-        """Called when a Fetch is answered or has failed."""
+        """Called when a Fetch has received its response or failed."""
 
     def on_poll(self, interval_s: float) -> None:
-        """Called when the application asks for records, with the seconds since it did so last,
-        which ``max_poll_interval_ms`` limits. While ``async for`` takes records that were fetched,
-        this is about once a second.
+        """Called when the application polls, with the seconds since the previous poll, which
+        ``max_poll_interval_ms`` limits. While ``async for`` returns buffered records, that is about
+        once a second.
         """
 
     def on_records(self, event: RecordsReturned) -> None:
-        """Called when the application got records of a partition; with ``async for`` and
-        ``getone`` when it got the last one that was decoded, or at the next poll.
+        """Called when records of a partition were returned to the application; with ``async for``
+        and ``getone``, after the last decoded record, or at the next poll.
         """
 
     def on_commit(self, event: CommitDone) -> None:
         """Called when a commit is acknowledged or has failed."""
 
     def on_partitions(self, event: PartitionsChanged) -> None:
-        """Called when the group has assigned, revoked or lost partitions, after the listener."""
+        """Called when partitions were assigned, revoked or lost, after the rebalance listener."""
 
     def on_topic_recreated(self, event: TopicRecreated) -> None:
         """Called when a topic was deleted and created again: ``auto_offset_reset`` decides where
-        its partitions continue. Records and positions of the deleted topic are void.
+        its partitions continue. Records and positions of the deleted topic are discarded.
         """
 
     def on_rebalance(self, event: RebalanceDone) -> None:
-        """Called when a rebalance has ended for this consumer, or has failed."""
+        """Called when a rebalance has completed for this consumer, or failed."""
 
     def on_stall(self, event: StallChanged) -> None:
-        """Called when a partition was not read for ``stall_timeout_ms``, and when it is again."""
+        """Called when a partition was not read for ``stall_timeout_ms``, or is read again."""
 
     def on_connection(
         self, node_id: int, address: str, opened: bool, error: Exception | None

@@ -1,6 +1,4 @@
-"""Calls the observers of a client: what is the same for all kinds of them."""
-
-from __future__ import annotations
+"""Calls the observers of a client. Shared by all kinds of clients."""
 
 from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
@@ -13,13 +11,13 @@ ObserverT = TypeVar("ObserverT")
 
 @set_module("aioprod.metrics")
 class RequestDone(NamedTuple):
-    """A request that was answered or has failed.
+    """A request that received its response or failed.
 
     Attributes:
         node_id: the broker.
         api: the name of the request in Kafka's protocol, such as ``"Produce"``.
         latency_s: seconds since it was written.
-        error: the reason if there is no response; else None.
+        error: why there is no response; else None.
     """
 
     node_id: int
@@ -41,7 +39,7 @@ class ObserverList(Plugins[ObserverT]):
         self._started = False
 
     def start(self, client: object) -> None:
-        """Call ``on_start`` of all observers, once even if the start is retried."""
+        """Call ``on_start`` of all observers; only once, even if the start is retried."""
         if not self._started:
             self._started = True
             self.notify("on_start", client)

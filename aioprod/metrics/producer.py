@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 from aioprod.metrics.windows import NodeSample, ProducerSample, SampleT, TopicSample, Windows
 
 MAX_TOPICS = 10_000
-"""Largest number of topics with metrics; of more, the least recently used are dropped."""
+"""Largest number of topics with metrics; beyond it, the least recently used are dropped."""
 MAX_NODES = 1_000
 """Largest number of brokers with metrics."""
 IDLE_S = 3_600.0
@@ -24,16 +24,16 @@ TransactionStep = Literal["init", "begin", "send-offsets", "commit", "abort"]
 class ProducerMetrics:
     """Totals, and rates and averages over the last windows, named as in Kafka's producer.
 
-    Times are seconds of a monotonic clock. Call the event methods in the event loop, and the
-    snapshots in any thread. Snapshots always have all keys; an average or maximum of no values is
-    0.0, not NaN.
+    Times are seconds of a monotonic clock. The methods for events must be called in the event loop;
+    snapshots may be read in any thread. Snapshots always have all keys; an average or maximum of no
+    values is 0.0, not NaN.
 
     Args:
         window_ms: length of a window (``metrics.sample.window.ms``).
         samples: number of windows (``metrics.num.samples``).
-        max_topics, max_nodes: the largest numbers with metrics; of more, the least recently used
-            are dropped.
-        idle_s: seconds after which those that are unused are dropped.
+        max_topics, max_nodes: largest numbers of topics and brokers with metrics; beyond them, the
+            least recently used are dropped.
+        idle_s: seconds after which the metrics of unused topics and brokers are dropped.
     """
 
     def __init__(
@@ -74,10 +74,10 @@ class ProducerMetrics:
         queue_time_s: float,
         now: float,
     ) -> None:
-        """Record that a batch is put into a request, ``queue_time_s`` after its opening."""
+        """Record that a batch was added to a request, ``queue_time_s`` after it was opened."""
         ratio = batch_bytes / uncompressed_bytes if uncompressed_bytes else 1.0
-        # Here and in the other events of each batch, a call for the usual case would double the
-        # time to find a sample.
+        # Inlined here and in the other methods for each batch: a call would double the time to find
+        # a sample.
         whole, of_one = self._producer, self._topics.get(topic)
         sample = whole.current if now < whole.ends_at else self._sample(now)
         sample.records_sent += records
@@ -101,7 +101,7 @@ class ProducerMetrics:
         of_topic.ratios += ratio
 
     def batch_succeeded(self, topic: str, records: int, now: float) -> None:
-        """Record that a batch is acknowledged, or written with acks=0."""
+        """Record that a batch was acknowledged, or with acks=0 written."""
         whole, of_one = self._producer, self._topics.get(topic)
         sample = whole.current if now < whole.ends_at else self._sample(now)
         sample.records_acknowledged += records
@@ -113,17 +113,17 @@ class ProducerMetrics:
         of_topic.records_acknowledged += records
 
     def batch_retried(self, topic: str, records: int, now: float) -> None:
-        """Record that a batch is put back into its queue."""
+        """Record that a batch was put back into its queue for a retry."""
         self._sample(now).records_retried += records
         self._topic(topic, now).records_retried += records
 
     def batch_failed(self, topic: str, records: int, now: float) -> None:
-        """Record that a batch has failed."""
+        """Record that a batch failed."""
         self._sample(now).records_failed += records
         self._topic(topic, now).records_failed += records
 
     def batch_split(self, now: float) -> None:
-        """Record that a batch is split, because it was too large for the broker."""
+        """Record that a batch was split because it was too large for the broker."""
         self._sample(now).splits += 1
 
     def request_sent(self, node_id: int, records: int, request_bytes: int, now: float) -> None:
@@ -164,7 +164,7 @@ class ProducerMetrics:
             of_node.latency_s_max = latency_s
 
     def throttled(self, node_id: int, milliseconds: int, now: float) -> None:
-        """Record the ``throttle_time_ms`` of a response; 0 counts for the average, too."""
+        """Record the ``throttle_time_ms`` of a response; the average includes zeros."""
         for sample in (self._sample(now), self._node(node_id, now)):
             sample.throttle_ms += milliseconds
             sample.throttle_ms_max = max(sample.throttle_ms_max, milliseconds)
@@ -174,7 +174,7 @@ class ProducerMetrics:
         self._sample(now).buffer_wait_s += seconds
 
     def buffer_exhausted(self, now: float) -> None:
-        """Record that a send failed without buffer memory within ``max_block_ms``."""
+        """Record that a send failed because no buffer memory was free within ``max_block_ms``."""
         self._sample(now).buffer_exhausted += 1
 
     def connection_opened(self, now: float) -> None:
@@ -284,9 +284,7 @@ class ProducerMetrics:
         return dict(self.each_topic(now))
 
     def each_topic(self, now: float) -> Iterator[tuple[str, dict[str, float]]]:
-        """Return the topics of :meth:`snapshot_by_topic` one after another: all of many topics take
-        long.
-        """
+        """Yield the items of :meth:`snapshot_by_topic` one by one, as many topics take long."""
         for topic, windows in self._topics.copy().items():
             if windows.ends_at > now - self._idle_s:
                 yield topic, _of_topic(*windows.read(now))
@@ -346,7 +344,7 @@ def _drop_idle(kept: dict[_Key, Windows[SampleT]], before: float) -> None:
 
 
 def _make_room(kept: dict[_Key, Windows[SampleT]], limit: int) -> None:
-    # Drops a tenth at once, so that sorting is rare.
+    # Drops a tenth at a time, so that sorting is rare.
     if len(kept) >= limit:
         for key in sorted(kept, key=lambda key: kept[key].ends_at)[
             : len(kept) - limit + 1 + limit // 10

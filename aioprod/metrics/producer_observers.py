@@ -1,7 +1,5 @@
 """Observers of a producer, which are called for each batch, request and connection."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -11,13 +9,13 @@ from aioprod.public_module import set_module
 
 @set_module("aioprod.metrics")
 class BatchSent(NamedTuple):
-    """A batch that was put into a request.
+    """A batch that was added to a request.
 
     Attributes:
         topic, partition, node_id: its destination.
         records: the number of records.
         batch_bytes, uncompressed_bytes: its size, and its size before compression.
-        attempt: 1 for the first request with it.
+        attempt: 1 for the first request with this batch.
         queue_time_s: seconds since the batch was opened.
     """
 
@@ -38,9 +36,9 @@ class BatchDone(NamedTuple):
     Attributes:
         topic, partition: its destination.
         records: the number of records.
-        batch_bytes: its size as sent, or in memory if it was not sent.
-        attempts: the number of requests with it; 0 if it was not sent.
-        queue_time_s: seconds from its opening to the first request, or to the end if it was not
+        batch_bytes: its size as sent; its size in memory if it was not sent.
+        attempts: the number of requests with this batch; 0 if it was not sent.
+        queue_time_s: seconds from its opening to the first request; to its outcome if it was not
             sent.
         latency_s: seconds from its opening to its outcome.
         error: None if it was acknowledged.
@@ -88,13 +86,13 @@ class ProducerObserver:
         """
 
     def on_batch_sent(self, event: BatchSent) -> None:
-        """Called when a batch is put into a request."""
+        """Called when a batch is added to a request."""
 
     def on_batch_done(self, event: BatchDone) -> None:
-        """Called when a batch is acknowledged or has failed."""
+        """Called when a batch was acknowledged or failed."""
 
     def on_request(self, event: RequestDone) -> None:
-        """Called when a request is answered or has failed."""
+        """Called when a request has received its response or failed."""
 
     def on_connection(
         self, node_id: int, address: str, opened: bool, error: Exception | None

@@ -1,4 +1,4 @@
-"""The metrics that consumers and share consumers have in common, updated once per response and per
+"""The common metrics of consumers and share consumers. They are updated once per response and per
 list of records, not per record.
 """
 
@@ -21,7 +21,7 @@ class ReadingMetrics(Generic[SampleT]):
     no values is 0.0, not NaN.
 
     Args:
-        kind: the counts of this kind of client.
+        kind: the class of the counts of this kind of client.
         window_ms: length of a window (``metrics.sample.window.ms``).
         samples: number of windows (``metrics.num.samples``).
     """
@@ -49,7 +49,7 @@ class ReadingMetrics(Generic[SampleT]):
         self._topic(topic, now).fetched_bytes += size
 
     def records_returned(self, topic: str, records: int, now: float) -> None:
-        """Record that the application got records of a topic."""
+        """Record that records of a topic were returned to the application."""
         self._sample(now).records += records
         self._topic(topic, now).records += records
 
@@ -60,7 +60,7 @@ class ReadingMetrics(Generic[SampleT]):
         sample.poll_wait_s += seconds
 
     def polled(self, now: float) -> float | None:
-        """Record that the application asks for records; return the seconds since it did so last."""
+        """Record a poll of the application. Return the seconds since the previous poll, if any."""
         before, self._polled_at = self._polled_at, now
         if before is None:
             return None
@@ -113,7 +113,7 @@ class ReadingMetrics(Generic[SampleT]):
     def _common(
         self, total: ReadingSample, recent: ReadingSample, elapsed: float, now: float
     ) -> dict[str, float]:
-        """Return the metrics that are the same for all clients that read."""
+        """Return the metrics that consumers and share consumers have in common."""
         return {
             "records-consumed-total": float(total.records),
             "records-consumed-rate": recent.records / elapsed,
@@ -153,7 +153,7 @@ class ReadingMetrics(Generic[SampleT]):
     def snapshot_by_node(self, now: float) -> dict[int, dict[str, float]]:
         """Return metrics of Kafka's group ``consumer-node-metrics`` by node id, for fetches only.
 
-        They are those of the brokers that were read from in the last hour.
+        Contains the brokers that were read from in the last hour.
         """
         found = {}
         for node, windows in self._nodes.copy().items():
@@ -169,7 +169,7 @@ class ReadingMetrics(Generic[SampleT]):
 
 
 def since(then: float | None, now: float) -> float:
-    """Return the seconds since a time; -1 if there was none, as in Kafka."""
+    """Return the seconds since a time; -1 for None, as in Kafka."""
     return -1.0 if then is None else now - then
 
 

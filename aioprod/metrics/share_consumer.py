@@ -28,11 +28,11 @@ class ShareConsumerMetrics(ReadingMetrics[ShareConsumerSample]):
     # -- events --
 
     def response_came(self, size: int, records: int, throttle_ms: int, now: float) -> None:
-        """Record what the response to a ShareFetch has of all partitions together.
+        """Record the contents of a ShareFetch response, summed over its partitions.
 
         Args:
-            size: the bytes.
-            records: the acquired records.
+            size: size of the records in bytes.
+            records: number of acquired records.
             throttle_ms: how long the broker asks the client to wait (KIP-219).
         """
         sample = self._sample(now)
@@ -43,13 +43,13 @@ class ShareConsumerMetrics(ReadingMetrics[ShareConsumerSample]):
         sample.throttle_ms_max = max(sample.throttle_ms_max, throttle_ms)
 
     def acknowledgements_sent(self, records: int, now: float) -> None:
-        """Record acknowledgements in a request; those that are sent again count again."""
+        """Record the acknowledgements in a request; a retry counts again."""
         self._sample(now).acknowledgements += records
 
     def acknowledged(
         self, numbers: Mapping[AcknowledgeType, int], failed: bool, now: float
     ) -> None:
-        """Record the outcome of acknowledgements, by type."""
+        """Record confirmed or failed acknowledgements, by type."""
         sample = self._sample(now)
         if failed:
             sample.acknowledgements_failed += sum(numbers.values())
@@ -60,7 +60,7 @@ class ShareConsumerMetrics(ReadingMetrics[ShareConsumerSample]):
         sample.renewed += numbers.get(AcknowledgeType.RENEW, 0)
 
     def heartbeat_sent(self, now: float) -> None:
-        """Record that a heartbeat is sent."""
+        """Record a sent heartbeat."""
         self._beat_at = now
 
     def heartbeat_answered(self, latency_s: float, now: float) -> None:

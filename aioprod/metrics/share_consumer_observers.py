@@ -2,8 +2,6 @@
 and stalls.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,10 +13,10 @@ from aioprod.types import AcknowledgeType, ShareRecord, TopicPartition
 
 @set_module("aioprod.metrics")
 class RecordsDelivered(NamedTuple):
-    """Records of one partition that the application got of a share group.
+    """Records of one partition that a share consumer returned to the application.
 
     Attributes:
-        topic, partition: where they are.
+        topic, partition: their topic and partition.
         records: the records, in their order. An observer must not keep them for long.
     """
 
@@ -29,13 +27,13 @@ class RecordsDelivered(NamedTuple):
 
 @set_module("aioprod.metrics")
 class AcknowledgementsDone(NamedTuple):
-    """Acknowledgements that the broker has confirmed, or that have failed.
+    """Acknowledgements that the broker confirmed, or that failed.
 
     Attributes:
-        topic, partition: where the records are.
-        numbers: the number of records by type; types without any are left out.
+        topic, partition: topic and partition of the records.
+        numbers: the number of records by type; types without records are absent.
         latency_s: seconds from the first of them to the outcome, including retries.
-        error: None if they are confirmed; else the records may be delivered again.
+        error: None if they were confirmed; otherwise, the records may be delivered again.
     """
 
     topic: str
@@ -47,11 +45,11 @@ class AcknowledgementsDone(NamedTuple):
 
 @set_module("aioprod.metrics")
 class AssignmentChanged(NamedTuple):
-    """Another assignment of the group. Other members may have the same partitions.
+    """A new assignment of this member. Other members may have the same partitions.
 
     Attributes:
         partitions: all partitions that this member reads from now on.
-        added, removed: what is different.
+        added, removed: the differences from the previous assignment.
     """
 
     partitions: tuple[TopicPartition, ...]
@@ -74,28 +72,28 @@ class ShareConsumerObserver:
         """
 
     def on_request(self, event: RequestDone) -> None:
-        """Called when a ShareFetch or a ShareAcknowledge is answered or has failed."""
+        """Called when a ShareFetch or ShareAcknowledge has received its response or failed."""
 
     def on_poll(self, interval_s: float) -> None:
-        """Called when the application asks for records, with the seconds since it did so last,
-        which ``max_poll_interval_ms`` limits.
+        """Called when the application polls, with the seconds since the previous poll, which
+        ``max_poll_interval_ms`` limits.
         """
 
     def on_records(self, event: RecordsDelivered) -> None:
-        """Called when the application gets records of a partition."""
+        """Called when records of a partition are returned to the application."""
 
     def on_acknowledged(self, event: AcknowledgementsDone) -> None:
-        """Called when acknowledgements of a partition are confirmed or have failed, after
+        """Called when acknowledgements of a partition were confirmed or failed, after
         ``acknowledgement_commit_callback``.
         """
 
     def on_assignment(self, event: AssignmentChanged) -> None:
-        """Called when the partitions that this member reads have changed: by the coordinator, or
-        because it has left the group.
+        """Called when the partitions of this member have changed: the coordinator assigned others,
+        or the member has left the group.
         """
 
     def on_stall(self, event: StallChanged) -> None:
-        """Called when a partition was not read for ``stall_timeout_ms``, and when it is again."""
+        """Called when a partition was not read for ``stall_timeout_ms``, or is read again."""
 
     def on_connection(
         self, node_id: int, address: str, opened: bool, error: Exception | None

@@ -1,13 +1,12 @@
-"""What clients push to brokers (KIP-714): their metrics under the names of Java's clients, and how
-much of each sum the brokers have.
+"""The metrics that clients push to brokers (KIP-714), with the names of Java's clients, and the
+part of each sum that a broker has acknowledged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from aioprod.metrics.consumer_observers import ObservedConsumer
+if TYPE_CHECKING:
+    from aioprod.metrics.consumer_observers import ObservedConsumer
 
 Labels = tuple[tuple[str, str], ...]
 _Groups = Mapping[str, frozenset[str]]
@@ -17,9 +16,9 @@ _ALL = "*"
 _SUM = ".total"
 
 MAX_KNOWN = 200_000
-"""Largest number of sums whose acknowledged values are remembered: more than clients have."""
+"""Largest number of sums whose acknowledged values are stored; clients have fewer."""
 
-# Metrics that Java's producer does not have: their names are not ours to give.
+# Metrics without an equivalent in the Java producer: not pushed, as KIP-714 defines the names.
 _NOT_KAFKAS = frozenset(
     (
         "producer.record.acknowledged.total",
@@ -30,7 +29,7 @@ _NOT_KAFKAS = frozenset(
         "producer.node.produce.throttle.time.max",
     )
 )
-# The groups of Java's consumer, each with its metrics.
+# The groups of the Java consumer, each with its metrics.
 _CONSUMER_GROUPS = {
     "consumer": frozenset(
         (
@@ -79,7 +78,7 @@ _CONSUMER_GROUPS = {
 }
 
 
-# The same of Java's share consumer.
+# The groups of the Java share consumer.
 _SHARE_CONSUMER_GROUPS = {
     "consumer": frozenset(
         ("connection-creation-total", "connection-creation-rate", "connection-close-total")
@@ -132,7 +131,7 @@ class MetricValue(NamedTuple):
 
     Attributes:
         name: as in KIP-714, such as ``org.apache.kafka.producer.record.send.total``.
-        value: the value; of a sum, since the client was created.
+        value: the value; for a sum, the total since the client was created.
         labels: pairs of name and value.
     """
 
@@ -142,7 +141,7 @@ class MetricValue(NamedTuple):
 
     @property
     def is_sum(self) -> bool:
-        """Whether the value only grows."""
+        """True if the value only grows."""
         return self.name.endswith(_SUM)
 
 
@@ -150,8 +149,8 @@ class Selection(NamedTuple):
     """The metrics that a subscription asks for.
 
     Attributes:
-        prefixes: a metric is selected if its name begins with one of them; ``"*"``, as brokers
-            write it, and ``""``, as in the KIP, select all.
+        prefixes: a metric is selected if its name begins with one of them. ``"*"`` (sent by
+            brokers) and ``""`` (defined in the KIP) select all.
     """
 
     prefixes: tuple[str, ...]
@@ -161,16 +160,16 @@ class Selection(NamedTuple):
         return _ALL in self.prefixes or name.startswith(self.prefixes)
 
     def may_have(self, group: str) -> bool:
-        """Return whether metrics whose names begin with ``group`` may be selected."""
+        """Return whether some metrics whose names begin with ``group`` may be selected."""
         return self.has(group) or any(prefix.startswith(group) for prefix in self.prefixes)
 
 
 class TelemetrySource(NamedTuple):
-    """What a client has to push.
+    """The metrics of a client, for pushes.
 
     Attributes:
-        labels: returns what identifies the client to those who read the metrics.
-        metrics: returns the selected metrics; those that matter most come first.
+        labels: returns labels that identify the client.
+        metrics: returns the selected metrics, the most important first.
     """
 
     labels: Callable[[], Mapping[str, str]]
@@ -183,8 +182,8 @@ def producer_telemetry(
     by_node: Callable[[], Mapping[int, Mapping[str, float]]],
     by_topic: Callable[[], Iterable[tuple[str, Mapping[str, float]]]],
 ) -> Iterator[MetricValue]:
-    """Return the selected metrics of a producer: its own, by broker, by topic. Computes those of a
-    topic only when they are reached.
+    """Yield the selected metrics of a producer: global ones, by broker, by topic. Those of a topic
+    are computed when they are reached.
     """
     group, node_group, topic_group = (f"{_ROOT}producer.{kind}" for kind in ("", "node.", "topic."))
     if wanted.may_have(group):
@@ -197,8 +196,8 @@ def producer_telemetry(
             yield from _selected(topic_group, values, wanted, (("topic", topic),))
 
 
-def consumer_telemetry(consumer: ObservedConsumer, wanted: Selection) -> Iterator[MetricValue]:
-    """Return the selected metrics of a consumer: its own, by broker, topic and partition."""
+def consumer_telemetry(consumer: "ObservedConsumer", wanted: Selection) -> Iterator[MetricValue]:
+    """Return the selected metrics of a consumer: global ones, by broker, topic and partition."""
     yield from _of_reader(consumer, _CONSUMER_GROUPS, wanted)
     if wanted.may_have(f"{_ROOT}consumer.fetch.manager."):
         for topic, values in consumer.metrics_by_topic().items():
@@ -209,16 +208,16 @@ def consumer_telemetry(consumer: ObservedConsumer, wanted: Selection) -> Iterato
 
 
 def share_consumer_telemetry(
-    consumer: ObservedConsumer, wanted: Selection
+    consumer: "ObservedConsumer", wanted: Selection
 ) -> Iterator[MetricValue]:
-    """Return the selected metrics of a share consumer: its own, and by broker. Java's has none by
-    topic.
+    """Return the selected metrics of a share consumer: global ones, and by broker. That of Java has
+    no metrics by topic.
     """
     yield from _of_reader(consumer, _SHARE_CONSUMER_GROUPS, wanted)
 
 
 def _of_reader(
-    consumer: ObservedConsumer, groups: _Groups, wanted: Selection
+    consumer: "ObservedConsumer", groups: _Groups, wanted: Selection
 ) -> Iterator[MetricValue]:
     if not wanted.may_have(f"{_ROOT}consumer."):
         return
@@ -230,7 +229,7 @@ def _of_reader(
 
 
 def admin_telemetry(values: Mapping[str, float], wanted: Selection) -> Iterator[MetricValue]:
-    """Return the selected metrics of an admin client, whose values are by Kafka's names."""
+    """Return the selected metrics of an admin client, given its values by Kafka's names."""
     yield from _selected(f"{_ROOT}admin.client.", values, wanted)
 
 
@@ -261,8 +260,8 @@ _Key = tuple[str, Labels]
 
 
 class Ledger:
-    """Remembers how much of each sum a broker has acknowledged, so that a push that failed is part
-    of the next one.
+    """Stores the part of each sum that a broker has acknowledged, so that the next push includes
+    what a failed push contained.
 
     Args:
         began_ns: when the client was created, in nanoseconds since 1970.
@@ -270,29 +269,29 @@ class Ledger:
 
     def __init__(self, began_ns: int) -> None:
         self._began_ns = began_ns
-        # The acknowledged values, with their times.
+        # The acknowledged values, with the times at which they were measured.
         self._known: dict[_Key, tuple[float, int]] = {}
 
     def count(self, metric: MetricValue, *, delta: bool) -> tuple[float, int | None]:
-        """Return what to report of a metric, and since when it counts, in nanoseconds since 1970;
-        None if it is not a sum.
+        """Return the value to report for a metric, and the start of its interval in nanoseconds
+        since 1970, which is None if the metric is not a sum.
 
         Args:
-            delta: report of a sum what was added since the last acknowledged push, instead of all
-                since the beginning.
+            delta: for a sum, report the increase since the last acknowledged push, instead of the
+                total since the client was created.
         """
         if not metric.is_sum:
             return metric.value, None
         value, at_ns = self._known.get((metric.name, metric.labels), (0.0, self._began_ns))
         if metric.value < value:
-            # The metrics of an idle topic or broker were dropped, and begin at 0 again.
+            # The metrics of an idle topic or broker were dropped, and start at 0 again.
             return metric.value, at_ns
         if delta:
             return metric.value - value, at_ns
         return metric.value, self._began_ns
 
     def acknowledged(self, metrics: Iterable[MetricValue], time_ns: int) -> None:
-        """Note that a broker has these metrics, of this time."""
+        """Record that a broker has acknowledged these metrics, measured at this time."""
         self._known.update(
             {
                 (name, labels): (value, time_ns)
@@ -302,7 +301,7 @@ class Ledger:
         )
 
     def keep(self, present: Iterable[MetricValue], wanted: Selection) -> None:
-        """Forget the selected sums that the client does not have any more; ``present`` has all that
+        """Forget the selected sums that the client no longer has; ``present`` contains those that
         it has.
         """
         keys = {(name, labels) for name, _, labels in present if name.endswith(_SUM)}

@@ -1,179 +1,156 @@
-"""Counts in time windows, as in Kafka's metrics: totals, and rates and averages of the last few
-windows.
+"""Counts in time windows, as in Kafka's metrics: totals, and the counts of the last few windows for
+rates and averages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 
-@dataclass(slots=True)
 class Sample:
     """Counts since ``started_at``. Fields that end in ``_max`` are maxima, all others are sums."""
 
-    started_at: float = 0.0
+    sums: ClassVar[tuple[str, ...]] = ()
+    maxima: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, started_at: float = 0.0) -> None:
+        self.started_at = started_at
+
+    def __init_subclass__(cls) -> None:
+        names = [name for name in vars(cls) if not name.startswith("_")]
+        cls.sums += tuple(name for name in names if not name.endswith("_max"))
+        cls.maxima += tuple(name for name in names if name.endswith("_max"))
 
 
-@dataclass(slots=True)
 class ProducerSample(Sample):
     """Counts of a producer."""
 
-    records_sent: int = 0
-    records_acknowledged: int = 0
-    records_retried: int = 0
-    records_failed: int = 0
-    batches: int = 0
-    batch_bytes: int = 0
-    batch_bytes_max: int = 0
-    uncompressed_bytes: int = 0
+    records_sent = 0
+    records_acknowledged = 0
+    records_retried = 0
+    records_failed = 0
+    batches = 0
+    batch_bytes = 0
+    batch_bytes_max = 0
+    uncompressed_bytes = 0
     ratios: float = 0.0
     queue_s: float = 0.0
     queue_s_max: float = 0.0
-    splits: int = 0
-    requests: int = 0
-    request_records: int = 0
-    request_bytes: int = 0
-    request_bytes_max: int = 0
-    answers: int = 0
+    splits = 0
+    requests = 0
+    request_records = 0
+    request_bytes = 0
+    request_bytes_max = 0
+    answers = 0
     latency_s: float = 0.0
     latency_s_max: float = 0.0
-    throttle_ms: int = 0
-    throttle_ms_max: int = 0
+    throttle_ms = 0
+    throttle_ms_max = 0
     buffer_wait_s: float = 0.0
-    buffer_exhausted: int = 0
-    opened: int = 0
-    closed: int = 0
+    buffer_exhausted = 0
+    opened = 0
+    closed = 0
 
 
-@dataclass(slots=True)
 class TopicSample(Sample):
     """Counts of a producer for a topic."""
 
-    records_sent: int = 0
-    records_acknowledged: int = 0
-    records_retried: int = 0
-    records_failed: int = 0
-    batches: int = 0
-    batch_bytes: int = 0
+    records_sent = 0
+    records_acknowledged = 0
+    records_retried = 0
+    records_failed = 0
+    batches = 0
+    batch_bytes = 0
     ratios: float = 0.0
 
 
-@dataclass(slots=True)
 class NodeSample(Sample):
     """Counts of a producer for a broker."""
 
-    requests: int = 0
-    request_bytes: int = 0
-    request_bytes_max: int = 0
-    answers: int = 0
+    requests = 0
+    request_bytes = 0
+    request_bytes_max = 0
+    answers = 0
     latency_s: float = 0.0
     latency_s_max: float = 0.0
-    throttle_ms: int = 0
-    throttle_ms_max: int = 0
+    throttle_ms = 0
+    throttle_ms_max = 0
 
 
-@dataclass(slots=True)
 class ReadingSample(Sample):
-    """Counts of a client that reads."""
+    """Counts of a consumer or share consumer."""
 
-    records: int = 0
-    fetches: int = 0
-    fetched_bytes: int = 0
-    fetched_bytes_max: int = 0
+    records = 0
+    fetches = 0
+    fetched_bytes = 0
+    fetched_bytes_max = 0
     latency_s: float = 0.0
     latency_s_max: float = 0.0
-    polls: int = 0
+    polls = 0
     poll_wait_s: float = 0.0
-    intervals: int = 0
+    intervals = 0
     interval_s: float = 0.0
     interval_s_max: float = 0.0
-    rebalances: int = 0
-    opened: int = 0
-    closed: int = 0
+    rebalances = 0
+    opened = 0
+    closed = 0
 
 
-@dataclass(slots=True)
 class ConsumerSample(ReadingSample):
     """Counts of a consumer."""
 
-    commits: int = 0
-    commits_failed: int = 0
+    commits = 0
+    commits_failed = 0
     commit_s: float = 0.0
     commit_s_max: float = 0.0
-    rebalances_failed: int = 0
+    rebalances_failed = 0
     rebalance_s: float = 0.0
     rebalance_s_max: float = 0.0
-    partitions_lost: int = 0
+    partitions_lost = 0
 
 
-@dataclass(slots=True)
 class ShareConsumerSample(ReadingSample):
     """Counts of a share consumer."""
 
-    fetched_records: int = 0
-    fetched_records_max: int = 0
-    throttle_ms: int = 0
-    throttle_ms_max: int = 0
-    acknowledgements: int = 0
-    acknowledgements_failed: int = 0
-    accepted: int = 0
-    released: int = 0
-    rejected: int = 0
-    renewed: int = 0
-    heartbeats: int = 0
+    fetched_records = 0
+    fetched_records_max = 0
+    throttle_ms = 0
+    throttle_ms_max = 0
+    acknowledgements = 0
+    acknowledgements_failed = 0
+    accepted = 0
+    released = 0
+    rejected = 0
+    renewed = 0
+    heartbeats = 0
     heartbeat_s_max: float = 0.0
 
 
-@dataclass(slots=True)
 class ConsumedTopicSample(Sample):
-    """Counts of a client that reads, for a topic."""
+    """Counts of a consumer or share consumer for a topic."""
 
-    records: int = 0
-    fetched_bytes: int = 0
+    records = 0
+    fetched_bytes = 0
 
 
-@dataclass(slots=True)
 class FetchedNodeSample(Sample):
-    """Counts of a client that reads, for a broker."""
+    """Counts of a consumer or share consumer for a broker."""
 
-    fetches: int = 0
+    fetches = 0
     latency_s: float = 0.0
     latency_s_max: float = 0.0
 
 
 SampleT = TypeVar("SampleT", bound=Sample)
-_KINDS: tuple[type[Sample], ...] = (
-    ProducerSample,
-    TopicSample,
-    NodeSample,
-    ConsumerSample,
-    ShareConsumerSample,
-    ConsumedTopicSample,
-    FetchedNodeSample,
-)
-_SUMS = {
-    kind: tuple(
-        field.name
-        for field in fields(kind)
-        if field.name != "started_at" and not field.name.endswith("_max")
-    )
-    for kind in _KINDS
-}
-_MAXIMA = {
-    kind: tuple(field.name for field in fields(kind) if field.name.endswith("_max"))
-    for kind in _KINDS
-}
 
 
 def _merged(kind: type[SampleT], samples: Iterable[SampleT]) -> SampleT:
     total = kind()
-    sums, maxima = _SUMS[kind], _MAXIMA[kind]
     for sample in samples:
-        for name in sums:
+        for name in kind.sums:
             setattr(total, name, getattr(total, name) + getattr(sample, name))
-        for name in maxima:
+        for name in kind.maxima:
             setattr(total, name, max(getattr(total, name), getattr(sample, name)))
     return total
 
@@ -181,8 +158,8 @@ def _merged(kind: type[SampleT], samples: Iterable[SampleT]) -> SampleT:
 class Windows(Generic[SampleT]):
     """The last few windows, and the sum of all earlier ones.
 
-    An event only adds to the current sample; ``read`` computes totals. ``_state`` is replaced as a
-    whole, so other threads may read at any time.
+    An event only updates the current sample; ``read`` computes totals. ``_state`` is replaced
+    atomically, so other threads may read at any time.
     """
 
     __slots__ = ("_count", "_kind", "_state", "_window_s", "current", "ends_at")
@@ -192,8 +169,8 @@ class Windows(Generic[SampleT]):
         self._window_s = window_s
         self._count = count
         self._state: tuple[SampleT, tuple[SampleT, ...]] = (kind(), ())
-        self.current = kind()
-        self.ends_at = float("-inf")
+        self.current: SampleT = kind()
+        self.ends_at: float = float("-inf")
 
     def turn(self, now: float) -> SampleT:
         """Start a new window."""
@@ -215,8 +192,8 @@ class Windows(Generic[SampleT]):
             sample for sample in samples if now - sample.started_at < self._window_s * self._count
         ]
         elapsed = max(now - live[0].started_at, 0.0) if live else 0.0
-        # As in Kafka, earlier windows count as full: otherwise the first events would be a huge
-        # rate.
+        # As in Kafka, missing earlier windows count as full; otherwise the first events would show
+        # as a huge rate.
         missing = self._count - 1 - int(elapsed / self._window_s)
         elapsed += max(missing, 0) * self._window_s
         return _merged(self._kind, (past, *samples)), _merged(self._kind, live), max(elapsed, 1.0)

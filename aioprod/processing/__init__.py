@@ -1,5 +1,5 @@
-"""Runs coroutines over the records of topics: order by key, retries, dead letters, and one of three
-guarantees.
+"""Call coroutines for the records of topics: in order by key, with retries, dead letters, and one
+of three guarantees.
 """
 
 import typing as _typing

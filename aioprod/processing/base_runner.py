@@ -10,22 +10,23 @@ from typing import Protocol
 
 from aioprod import ConfigError, MetadataTimeoutError, Producer, TopicPartition
 from aioprod.config.plugins import close_plugins
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.processing.config import CommonConfig
 from aioprod.processing.guarantees import Completion
 from aioprod.processing.partitions import PartitionProgress
 from aioprod.processing.scheduling import OrderedScheduler
 from aioprod.processing.workers import Workers
+from aioprod.running_loop import start_task
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 _CLOSE_MS = 30_000
-# Brokers that create topics automatically have done so by then.
+# Brokers that create topics automatically have done so within this time.
 _TOPICS_S = 10.0
 
 
 class Stage(Enum):
-    """The life of a runner."""
+    """The stages of a runner."""
 
     NEW = auto()
     STARTING = auto()
@@ -35,7 +36,7 @@ class Stage(Enum):
 
 
 class Reader(Protocol):
-    """What a runner asks of its consumer, whatever its kind of group."""
+    """The methods of a consumer that runners of all kinds of groups call."""
 
     async def start(self) -> None:
         """Connect."""
@@ -44,7 +45,7 @@ class Reader(Protocol):
         """Leave the group."""
 
     def wakeup(self) -> None:
-        """End the poll."""
+        """End the poll early."""
 
 
 class BaseRunner(ABC):
@@ -54,10 +55,10 @@ class BaseRunner(ABC):
         plugins: closed at the end, if they have a method ``close``.
 
     Attributes:
-        stage: the step of its life.
-        failure: why it can't continue, or None.
+        stage: the current stage.
+        failure: the error that ends it, or None.
         partitions: the partitions whose records it handles.
-        task: runs from the start to the end; None before.
+        task: runs from the start to the end; None before the start.
         last_poll: the loop time of the last poll.
     """
 
@@ -69,11 +70,11 @@ class BaseRunner(ABC):
         scheduler: OrderedScheduler,
         plugins: Collection[object],
     ) -> None:
-        self.stage = Stage.NEW
+        self.stage: Stage = Stage.NEW
         self.failure: BaseException | None = None
         self.partitions: dict[TopicPartition, PartitionProgress] = {}
         self.task: asyncio.Task[None] | None = None
-        self.last_poll = 0.0
+        self.last_poll: float = 0.0
         self._reader = consumer
         self._producer = producer
         self._scheduler = scheduler
@@ -90,10 +91,10 @@ class BaseRunner(ABC):
     # -- life --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connect, subscribe and begin to poll."""
+        """Connect, subscribe and begin to poll in the background."""
         self.stage = Stage.STARTING
         try:
-            # With exactly-once this aborts the transaction of an earlier process before the first
+            # With exactly-once this aborts the transaction of an earlier process, before the first
             # record is read.
             await self._producer.start()
             await check_topics_exist(self._producer, self._topics_of_failed_records)
@@ -105,11 +106,11 @@ class BaseRunner(ABC):
             raise
         if self.stage is Stage.STARTING:  # not stopped meanwhile
             self.stage = Stage.RUNNING
-        self.task = asyncio.create_task(self._run(), name="aioprod-processor")
+        self.task = start_task(self._run(), name="aioprod-processor")
 
     def stop(self) -> None:
-        """Read no further records; end when the running handlers have ended, or the limit has
-        passed.
+        """Read no further records. The runner ends when the running handlers have ended, or the
+        limit has passed.
         """
         if self.stage in (Stage.STARTING, Stage.RUNNING):
             self.stage = Stage.STOPPING
@@ -127,10 +128,10 @@ class BaseRunner(ABC):
         self.stop()
 
     def changed(self, partition: PartitionProgress | None = None) -> None:
-        """Note that records are done, or were committed.
+        """React to records that are done or committed.
 
         Args:
-            partition: the only one that they are of; None if they may be of several.
+            partition: the partition of the records; None if they may be of several.
         """
         if self._changes:
             changes, self._changes = self._changes, []
@@ -146,15 +147,15 @@ class BaseRunner(ABC):
 
     @abstractmethod
     def _has_work(self, changed: PartitionProgress | None) -> bool:
-        """Whether the poll should end, since a partition, or any of them, has changed."""
+        """Return whether a change of this partition, or of any of them, should end the poll."""
 
     @abstractmethod
     async def _poll(self) -> None:
-        """Poll once, and pass the records on."""
+        """Poll once, and queue the records."""
 
     @abstractmethod
     async def _close_reader(self, timeout_ms: float) -> None:
-        """Close the consumer, and what works on it. It may not be started."""
+        """Close the consumer and all that uses it. It may not have started."""
 
     def _wake(self) -> None:
         if self._polling:
@@ -174,13 +175,17 @@ class BaseRunner(ABC):
             close_ms = _CLOSE_MS
             self.fail(error)
         finally:
-            self.stage = Stage.STOPPING
-            self._workers.stopped = True
-            try:
-                await self._workers.close()
-                await self._close_clients(close_ms)
-            finally:
-                self.stage = Stage.STOPPED
+            await self.end(close_ms)
+
+    async def end(self, close_ms: float) -> None:
+        """End everything, even if the task was cancelled before it began."""
+        self.stage = Stage.STOPPING
+        self._workers.stopped = True
+        try:
+            await self._workers.close()
+            await self._close_clients(close_ms)
+        finally:
+            self.stage = Stage.STOPPED
 
     def _is_drained(self, now: float) -> bool:
         if self.stage is not Stage.STOPPING:
@@ -203,18 +208,18 @@ class BaseRunner(ABC):
 async def check_topics_exist(producer: Producer, topics: Mapping[str, str]) -> None:
     """Check that topics exist, before a failed record needs one of them.
 
-    The producer asks for them as it does when it sends, so a cluster that creates topics
-    automatically creates them: the metadata do not say whether it does.
+    The producer requests their metadata as it does when it sends. A cluster that creates topics
+    automatically creates them then; the metadata do not say whether it does.
 
     Args:
-        topics: for each topic the setting that names it.
+        topics: the topics, each with the name of the setting that names it.
 
     Raises:
         ConfigError: if a topic does not exist.
-        KafkaError: if it can't be used, such as TOPIC_AUTHORIZATION_FAILED.
+        KafkaError: if a topic can't be used, such as TOPIC_AUTHORIZATION_FAILED.
     """
     waiting = {
-        topic: asyncio.create_task(producer.partitions_for(topic), name=f"aioprod-topic-{topic}")
+        topic: start_task(producer.partitions_for(topic), name=f"aioprod-topic-{topic}")
         for topic in topics
     }
     if not waiting:
@@ -230,7 +235,7 @@ async def check_topics_exist(producer: Producer, topics: Mapping[str, str]) -> N
             raise _missing(topic, topics[topic])
         try:
             task.result()
-        except MetadataTimeoutError as error:  # max_block_ms is less
+        except MetadataTimeoutError as error:  # max_block_ms is shorter
             raise _missing(topic, topics[topic]) from error
 
 

@@ -1,4 +1,4 @@
-"""Makes the clients of a processor from its settings."""
+"""Creates the clients of a processor from its settings."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from aioprod import (
+    AdminSettings,
     Consumer,
     ConsumerSettings,
     KafkaError,
@@ -16,18 +17,19 @@ from aioprod import (
     ShareConsumerSettings,
     TopicPartition,
 )
+from aioprod.admin import Admin
 from aioprod.config.settings.share_consumer import MAX_LOCK_RENEWAL_MS
 from aioprod.processing.config import CommonConfig, ProcessorConfig
 from aioprod.processing.share_config import ShareProcessorConfig
 
-# As Kafka Streams: an open transaction of a process that died delays readers for this long.
+# As in Kafka Streams: the open transaction of a dead process delays consumers for this long.
 _TRANSACTION_TIMEOUT_MS = 10_000
 
 
 def make_consumer(
     config: ProcessorConfig, shared: dict[str, Any], rng: random.Random, most_poll_records: int
 ) -> Consumer:
-    """Make a consumer of bytes that commits only what the processor asks for.
+    """Create a consumer without deserializers that commits only when the processor says so.
 
     Raises:
         ConfigError: if a setting is invalid, or contradicts another.
@@ -37,7 +39,7 @@ def make_consumer(
     settings["max_poll_records"] = min(most, most_poll_records) if isinstance(most, int) else most
     settings["group_id"] = config.group_id
     settings["enable_auto_commit"] = False
-    if config.is_exactly_once:
+    if config.reads_committed:
         settings["isolation_level"] = "read_committed"
     servers = settings.pop("bootstrap_servers", "localhost:9092")
     return Consumer(bootstrap_servers=servers, rng=rng, **cast("ConsumerSettings", settings))
@@ -49,7 +51,7 @@ def make_share_consumer(
     rng: random.Random,
     on_acknowledged: Callable[[Mapping[TopicPartition, frozenset[int]], KafkaError | None], object],
 ) -> ShareConsumer:
-    """Make a share consumer of bytes whose records are acknowledged one by one.
+    """Create a share consumer without deserializers whose records are acknowledged one by one.
 
     Raises:
         ConfigError: if a setting is invalid, or contradicts another.
@@ -74,8 +76,15 @@ def make_share_consumer(
     )
 
 
+def make_admin(shared: Mapping[str, Any]) -> Admin:
+    """Create the client that requests the ids of topics."""
+    settings = dict(shared)
+    servers = settings.pop("bootstrap_servers", "localhost:9092")
+    return Admin(servers, **cast("AdminSettings", settings))
+
+
 def make_producer(config: CommonConfig, shared: dict[str, Any], rng: random.Random) -> Producer:
-    """Make the producer of outputs, retries and dead letters.
+    """Create the producer of outputs, retries and dead letters.
 
     Raises:
         ConfigError: if a setting is invalid, or contradicts another.

@@ -8,11 +8,11 @@ from aioprod.public_module import set_module
 
 @set_module("aioprod.processing")
 class ProcessingError(KafkaError):
-    """A record was not processed, and nothing may skip it: the processor has stopped. Its cause is
-    the error of the handler, of the deserializer, or of a send.
+    """A record could not be processed, and must not be skipped: the processor has stopped. The
+    cause is the error of the handler, of the deserializer, or of a send.
 
     Attributes:
-        topic_partition, offset: the place of the record. It is not committed.
+        topic_partition, offset: where the record is. It is not committed.
     """
 
     def __init__(self, message: str, topic_partition: TopicPartition, offset: int) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from aioprod import ConsumerRecord, ProducerRecord
+from aioprod.dead_letter_headers import PROCESSOR as PREFIX
+from aioprod.dead_letter_headers import REDRIVES
 from aioprod.foreign_text import text_of
 from aioprod.types import Header
 
-PREFIX = "aioprod."
 TOPIC = PREFIX + "original-topic"
 PARTITION = PREFIX + "original-partition"
 OFFSET = PREFIX + "original-offset"
@@ -24,11 +25,11 @@ _MAX_NUMBER = 2**63 - 1
 
 
 class Origin(NamedTuple):
-    """Where a record was read for the first time.
+    """The topic, partition and offset where a record was first read.
 
     Attributes:
         headers: its headers there.
-        attempts: the calls of the handler with it so far.
+        attempts: the number of calls of the handler with it so far.
     """
 
     topic: str
@@ -43,8 +44,8 @@ def origin_of(record: ConsumerRecord, *, is_retry: bool) -> Origin:
     """Return the origin of a record.
 
     Args:
-        is_retry: whether it was read from a retry topic: its headers name the origin then. If
-            another program wrote it without them, its own place is the origin.
+        is_retry: whether it was read from a retry topic. Its headers name the origin then; if
+            another program wrote it without them, the retry topic is its origin.
     """
     own = Origin(
         record.topic,
@@ -57,7 +58,7 @@ def origin_of(record: ConsumerRecord, *, is_retry: bool) -> Origin:
     if not is_retry:
         return own
     ours = {name: value or b"" for name, value in record.headers if name.startswith(PREFIX)}
-    headers = tuple(header for header in record.headers if not header[0].startswith(PREFIX))
+    headers = tuple(header for header in record.headers if not _is_ours(header[0]))
     try:
         return Origin(
             ours[TOPIC].decode(),
@@ -81,12 +82,12 @@ def forwarded(
     delivery_count: int = 0,
 ) -> ProducerRecord:
     """Return the record to send to a retry topic or to the dead-letter topic: the bytes as stored,
-    the headers of the origin, and those that describe the failure.
+    the headers of the origin, and headers that describe the failure.
 
     Args:
-        attempts: the calls of the handler with the record so far, in a share group since its last
-            delivery.
-        delivery_count: how often a share group has got it; 0 in a consumer group.
+        attempts: the number of calls of the handler with the record so far; in a share group,
+            since its last delivery.
+        delivery_count: how often it was delivered to the share group; 0 in a consumer group.
     """
     kind = type(error)
     facts = {
@@ -101,12 +102,17 @@ def forwarded(
     }
     if delivery_count:
         facts[DELIVERY_COUNT] = str(delivery_count)
-    headers = [header for header in origin.headers if not header[0].startswith(PREFIX)]
+    headers = [header for header in origin.headers if not _is_ours(header[0])]
     for name, text in facts.items():
-        # Cut in the middle of a character, the rest of it is left out.
+        # A character that is cut in the middle is left out.
         data = text.encode(errors="replace")[:_MAX_MESSAGE_BYTES]
         headers.append((name, data.decode(errors="ignore").encode()))
     return ProducerRecord(topic, record.value, record.key, headers=tuple(headers))
+
+
+def _is_ours(name: str) -> bool:
+    """Return whether a header describes the failure; that of redrives belongs to the record."""
+    return name.startswith(PREFIX) and name != REDRIVES
 
 
 def _number(data: bytes) -> int:

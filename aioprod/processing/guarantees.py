@@ -1,7 +1,7 @@
-"""What becomes of records that workers have taken. At most once and at least once: when positions
-are committed, and outputs sent.
+"""Completes the processing of records. At most once and at least once: when positions are committed
+and outputs are sent.
 
-``transactions.py`` has exactly once.
+Exactly once is in ``transactions.py``.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from aioprod import (
     RebalanceInProgressError,
     TopicPartition,
 )
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.processing.observers import ProcessorMetrics
 from aioprod.processing.partitions import PartitionProgress
 from aioprod.processing.scheduling import Item
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 _COMMIT_RETRY_S = 0.1
 
 
 class Completion(ABC):
-    """Ends the processing of records.
+    """Completes the processing of records.
 
     Attributes:
-        drains_queue: whether records that were read and wait for a handler are handled before the
-            processor gives them up.
-        repeats: whether a handler may get a record again.
-        sends_ahead: whether the next record of a key is handled before the outputs of the last one
-            are acknowledged.
-        drops: what becomes of a record that can be neither processed nor forwarded, as a word for
-            the log; None if the processor stops then.
+        drains_queue: whether records that were read and wait for a handler are still handled before
+            the processor releases them.
+        repeats: whether a handler may be called again with a record.
+        sends_ahead: whether the next record of a key is handled before the outputs of the previous
+            one are acknowledged.
+        drops: the fate of a record that can be neither processed nor forwarded, as a word for
+            the log; None if the processor then stops.
     """
 
     drains_queue = False
@@ -49,27 +49,27 @@ class Completion(ABC):
 
     @abstractmethod
     async def deliver(self, items: Sequence[Item], outputs: Sequence[ProducerRecord]) -> None:
-        """Note that records are done, and take care of what they led to.
+        """Mark records as done, and send or keep their outputs.
 
         Raises:
-            KafkaError: if an output can't be sent. The records are not done.
+            KafkaError: if an output can't be sent. The records are not marked as done.
         """
 
     def done(self, items: Sequence[Item]) -> None:
-        """Note that records are done: their outputs, if any, are acknowledged."""
+        """Mark records as done: their outputs, if any, are acknowledged."""
         for item in items:
             item.partition.completed.complete(item.record.offset)
 
     def reopen(self, item: Item) -> None:
-        """Note that a record is handled again although it may be done."""
+        """Handle a record again that may have been marked as done."""
         item.partition.completed.reopen(item.record.offset)
 
     def may_release(self, item: Item) -> bool:
-        """Return whether another member may get a record that was tried here in vain."""
+        """Return whether another member may handle a record that failed here."""
         return False
 
     def release(self, item: Item) -> None:
-        """Let any member get a record again."""
+        """Let any member of the group receive a record again."""
         raise NotImplementedError
 
     async def drop(self, item: Item) -> None:
@@ -90,11 +90,17 @@ async def send_all(producer: Producer, outputs: Sequence[ProducerRecord]) -> Non
 
 class Guarantee(Completion):
     """Decides when positions are committed and outputs are sent. The task that polls calls all
-    methods besides those of :class:`Completion`.
+    methods, except those of :class:`Completion`.
     """
 
+    async def assigned(self, partitions: Collection[TopicPartition]) -> None:
+        """Set the positions of partitions that were just assigned, if the group's do not count."""
+
+    def went_back(self, partition: TopicPartition) -> None:
+        """Accept that a partition continues at an earlier offset, or raise an error."""
+
     async def admit(self, items: Sequence[Item]) -> bool:
-        """Return whether records that were just read may be handled; else they are read again."""
+        """Return whether records that were just read may be handled, or must be read again."""
         return True
 
     def backlog(self, partition: PartitionProgress) -> int:
@@ -107,11 +113,11 @@ class Guarantee(Completion):
 
     @abstractmethod
     def commit_if_due(self, now: float, partitions: Collection[PartitionProgress]) -> None:
-        """Begin to commit positions if that is due; called outside the consumer's calls."""
+        """Begin to commit positions if it is time; not called during a call of the consumer."""
 
     @abstractmethod
     async def commit_now(self, partitions: Collection[PartitionProgress], deadline: float) -> None:
-        """Commit positions, until loop time ``deadline``; called by a rebalance listener. Failures
+        """Commit positions before loop time ``deadline``; called by a rebalance listener. Failures
         are logged.
         """
 
@@ -121,7 +127,7 @@ class Guarantee(Completion):
 
 
 class AtLeastOnce(Guarantee):
-    """Outputs are sent first, then the record counts as done, then its position is committed."""
+    """Outputs are sent first, then the record is done, then its position is committed."""
 
     def __init__(
         self,
@@ -138,7 +144,7 @@ class AtLeastOnce(Guarantee):
         self._commit: asyncio.Future[None] | None = None
 
     async def deliver(self, items: Sequence[Item], outputs: Sequence[ProducerRecord]) -> None:
-        """Send the outputs, then note that the records are done."""
+        """Send the outputs, then mark the records as done."""
         if outputs:
             await send_all(self._producer, outputs)
         self.done(items)
@@ -155,7 +161,7 @@ class AtLeastOnce(Guarantee):
             self._commit.add_done_callback(lambda done: self._ended(done, changed))
 
     async def commit_now(self, partitions: Collection[PartitionProgress], deadline: float) -> None:
-        """Commit after the commit in the background, which has older positions."""
+        """Commit after the commit that runs in the background, as its positions are older."""
         loop = asyncio.get_running_loop()
         if self._commit is not None and not self._commit.done():
             await asyncio.wait([self._commit], timeout=max(deadline - loop.time(), 0))
@@ -183,7 +189,9 @@ class AtLeastOnce(Guarantee):
         error = commit.exception()
         if error is None:
             self._committed(changed)
-        elif not isinstance(error, RebalanceInProgressError):  # polling ends it
+        elif not isinstance(
+            error, RebalanceInProgressError
+        ):  # the next poll completes the rebalance
             log.warning("positions not committed; retrying: %s", error)
 
     def _committed(self, changed: dict[PartitionProgress, tuple[OffsetAndMetadata, int]]) -> None:
@@ -193,12 +201,12 @@ class AtLeastOnce(Guarantee):
 
 
 class AtMostOnce(Guarantee):
-    """The position behind a record is committed before its handler is called."""
+    """The position after a record is committed before its handler is called."""
 
     # No member would read the records again.
     drains_queue = True
     repeats = False
-    drops = "lost"
+    drops: str = "lost"
 
     def __init__(self, consumer: Consumer, producer: Producer, metrics: ProcessorMetrics) -> None:
         self._consumer = consumer
@@ -206,8 +214,8 @@ class AtMostOnce(Guarantee):
         self._metrics = metrics
 
     async def admit(self, items: Sequence[Item]) -> bool:
-        """Commit the positions behind the records. If that fails, they are read again: no handler
-        has got them.
+        """Commit the positions after the records. If that fails, they are read again, since no
+        handler was called.
         """
         offsets = {
             item.partition.tp: OffsetAndMetadata(
@@ -234,7 +242,7 @@ class AtMostOnce(Guarantee):
         await send_all(self._producer, outputs)
 
     async def drop(self, item: Item) -> None:
-        """Go on: its position is committed."""
+        """Do nothing: the position is committed."""
         item.partition.completed.complete(item.record.offset)
 
     def commit_if_due(self, now: float, partitions: Collection[PartitionProgress]) -> None:

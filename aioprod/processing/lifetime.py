@@ -1,28 +1,28 @@
-"""What all processors have in common: start, stop, signals, lifespans of applications, probes."""
+"""Start and stop, signals, lifespans of applications, and probes of all processors."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
-from aioprod import ConfigError, ConsumerState, ConsumerStatus, TopicPartition
-from aioprod.arguments import check_topics
+from aioprod import ConfigError, ConsumerState, ConsumerStatus, Deserializer, TopicPartition
+from aioprod.arguments import check_listed_topics
+from aioprod.background import Background
+from aioprod.config.checks import check_serializer
+from aioprod.misuse import names_cures
+from aioprod.probes import Probed
 from aioprod.processing.base_runner import BaseRunner, Stage
 from aioprod.processing.config import CommonConfig
-from aioprod.processing.health import AsgiApp, ProcessorState, ProcessorStatus, answer, asgi_app
+from aioprod.processing.health import ProcessorState, ProcessorStatus, probed
 from aioprod.processing.observers import ObservedProcessor, ProcessorMetrics
 from aioprod.processing.scheduling import OrderedScheduler
 from aioprod.processing.workers import Workers
-from aioprod.public_module import Uncopyable
 from aioprod.running_loop import running_loop
-
-if TYPE_CHECKING:
-    from aiohttp import web
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _STATUS = {
@@ -40,8 +40,9 @@ _TROUBLE = {
 }
 
 
-class ProcessorLife(Uncopyable, ABC):
-    """The life of a processor. A subclass makes the collaborators, and calls :meth:`_connect`."""
+@names_cures(shown="Processor")
+class ProcessorLife(Background):
+    """The base of all processors. A subclass creates the parts, and calls :meth:`_connect`."""
 
     config: CommonConfig
     _runner: BaseRunner
@@ -58,7 +59,7 @@ class ProcessorLife(Uncopyable, ABC):
         self._metrics = metrics
         self._workers = workers
         self._signal: int | None = None
-        self._caller: asyncio.Task[Any] | None = None  # of run()
+        self._caller: asyncio.Task[Any] | None = None  # the task of run()
         self._start_interrupted = False
 
     # -- life --------------------------------------------------------------------------------------
@@ -66,12 +67,12 @@ class ProcessorLife(Uncopyable, ABC):
     async def run(self, *, handle_signals: bool = True) -> None:
         """Process records until SIGTERM, SIGINT, :meth:`stop`, a cancellation or an error.
 
-        The first signal or cancellation stops it as :meth:`stop` does. A second one ends it at
-        once, without waiting for handlers; a signal then raises SystemExit.
+        The first signal or cancellation stops it as :meth:`stop` does. A second one ends it
+        immediately, without waiting for handlers; a signal then raises SystemExit.
 
         Args:
-            handle_signals: whether signals stop it. If False, or if the event loop does not
-                support signals, cancel the task.
+            handle_signals: whether SIGTERM and SIGINT stop it. If False, or if the event loop does
+                not support signals, cancel the task instead.
 
         Raises:
             ProcessingError: if a record can be neither processed nor forwarded.
@@ -99,7 +100,7 @@ class ProcessorLife(Uncopyable, ABC):
             ConfigError: if it was started before; create a new one.
         """
         if self._runner.stage is not Stage.NEW:
-            raise ConfigError("start: a processor starts once; make a new one")
+            raise ConfigError("start: a processor can be started only once; create a new one")
         running_loop()
         self._metrics.started(
             ObservedProcessor(
@@ -109,51 +110,21 @@ class ProcessorLife(Uncopyable, ABC):
         await self._runner.start()
 
     async def stop(self) -> None:
-        """Take no further records, let running handlers end within ``drain_timeout_ms``, commit,
-        and leave the group. If this is cancelled, end at once.
+        """Read no further records, wait for running handlers up to ``drain_timeout_ms``, commit,
+        and leave the group. If this call is cancelled, end immediately.
 
         Raises:
-            ProcessingError, KafkaError: the error that ended the processor.
+            ProcessingError, KafkaError: the error that stopped the processor.
         """
         self._runner.stop()
         await self._ended()
-
-    async def __aenter__(self) -> Self:
-        """Start, as :meth:`start` does."""
-        await self.start()
-        return self
-
-    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        """Stop, as :meth:`stop` does. The error of the block is raised before that of the
-        processor.
-        """
-        try:
-            await self.stop()
-        except Exception:
-            if error is None:
-                raise
-
-    @asynccontextmanager
-    async def _in_background(self, app: object) -> AsyncIterator[None]:
-        async with self:
-            yield
-
-    @property
-    def lifespan(self) -> Callable[[Any], AbstractAsyncContextManager[None]]:
-        """The lifespan of a FastAPI or Starlette application: ``FastAPI(lifespan=p.lifespan)``."""
-        return self._in_background
-
-    async def cleanup_ctx(self, app: object) -> AsyncIterator[None]:
-        """Run with an aiohttp application: ``app.cleanup_ctx.append(p.cleanup_ctx)``."""
-        async with self:
-            yield
 
     async def _run(self) -> None:
         await self.start()
         await self._ended()
 
     async def _ended(self) -> None:
-        """Wait for the end; a cancellation stops first, and a second one ends at once."""
+        """Wait for the end. A cancellation stops the runner; a second one ends it immediately."""
         task = self._runner.task
         if task is None:
             return
@@ -172,6 +143,8 @@ class ProcessorLife(Uncopyable, ABC):
             task.cancel()
             await asyncio.wait([task])
             raise
+        if self._runner.stage is not Stage.STOPPED:  # the task was cancelled before it began
+            await self._runner.end(0)
         if self._runner.failure is not None:
             raise self._runner.failure
 
@@ -204,21 +177,21 @@ class ProcessorLife(Uncopyable, ABC):
 
     @abstractmethod
     def _running_state(self, polls: bool, limit_s: float) -> ProcessorState:
-        """Return the state while records are read.
+        """Return the state of a processor that reads records.
 
         Args:
             polls: whether the last poll was in time.
-            limit_s: how long a trouble may last until the processor is not healthy.
+            limit_s: how long a problem may last until the processor is not healthy.
         """
 
     def _reading_state(
         self, reading: ConsumerState, joined: bool, polls: bool, limit_s: float
     ) -> ProcessorState:
-        """Return the state that follows from that of the consumer."""
+        """Return the state according to the consumer's state."""
         trouble = _TROUBLE.get(reading.status)
         if trouble is not None:
             healthy = polls and self._metrics.clock() - reading.since <= limit_s
-            # One partition may stall while all others are read.
+            # One partition may be stalled while the others are read.
             ready = trouble is ProcessorStatus.STALLED and healthy and joined
             return ProcessorState(trouble, ready, healthy, reading.error)
         if not joined:
@@ -227,46 +200,30 @@ class ProcessorLife(Uncopyable, ABC):
 
     @property
     def ready(self) -> bool:
-        """True if it handles records: started, a member of its group, not failing, and healthy."""
+        """True if it processes records: started, in its group, not failing, and healthy."""
         return self.state.ready
 
     @property
     def healthy(self) -> bool:
-        """Whether a restart would not help: it has not ended, polls, and for ``unhealthy_after_ms``
-        its consumer has not failed and no partition was stalled, such as by a handler that hangs.
+        """True if a restart is not needed: it has not ended, it polls, and for
+        ``unhealthy_after_ms`` its consumer has not failed and no partition was stalled, such as by
+        a handler that hangs.
         """
         return self.state.healthy
 
-    @property
-    def health_app(self) -> AsgiApp:
-        """An ASGI application for probes, such as ``app.mount("/kafka", p.health_app)``.
-
-        It answers 200 or 503, and the state as JSON: paths that end with ``/ready`` by ``ready``,
-        all others by ``healthy``.
-        """
-        return asgi_app(lambda: self.state)
-
-    async def aiohttp_health(self, request: web.Request) -> web.Response:
-        """Answer probes in an aiohttp application, as :attr:`health_app` does:
-        ``app.router.add_get("/kafka/{probe}", p.aiohttp_health)``.
-        """
-        from aiohttp import web
-
-        status, body = answer(request.path, self.state)
-        headers = {"cache-control": "no-store"}
-        return web.Response(
-            status=status, body=body, content_type="application/json", headers=headers
-        )
+    def _probed(self) -> Probed:
+        """Return what probes report."""
+        return probed(self.state)
 
     # -- metrics -----------------------------------------------------------------------------------
 
     @abstractmethod
     def metrics(self) -> Mapping[str, float]:
-        """Return counts since the start, and present gauges; see docs/processing.md."""
+        """Return counts since the start, and current gauges; see docs/processing.md."""
 
     @abstractmethod
     def metrics_by_partition(self) -> Mapping[TopicPartition, Mapping[str, float]]:
-        """Return metrics of each partition."""
+        """Return the metrics of each partition."""
 
     def _common_metrics(self) -> dict[str, float]:
         return {
@@ -278,7 +235,7 @@ class ProcessorLife(Uncopyable, ABC):
         }
 
     def in_flight_by_key(self) -> Mapping[tuple[TopicPartition, bytes | None], int]:
-        """Return the number of records in handlers, by partition and stored key."""
+        """Return the number of records in handlers, by partition and key (bytes)."""
         return Counter(
             (TopicPartition(record.topic, record.partition), record.key)
             for record in self._workers.in_flight_records()
@@ -286,30 +243,40 @@ class ProcessorLife(Uncopyable, ABC):
 
 
 def check_handler(handler: object) -> None:
-    """Check that a handler can be called. ConfigError: if not."""
+    """Raise ConfigError unless a handler can be called."""
     if not callable(handler):
         raise ConfigError(f"handler={handler!r}: must be a coroutine function")
 
 
+def checked_deserializers(
+    key: object, value: object
+) -> tuple[Deserializer | None, Deserializer | None]:
+    """Return a processor's deserializers. Raise ConfigError if one is invalid."""
+    return (
+        check_serializer("key_deserializer", key),
+        check_serializer("value_deserializer", value),
+    )
+
+
 def checked_topics(topics: tuple[str, ...], config: CommonConfig) -> list[str]:
-    """Return the topics to read. ConfigError: if there are none, or one gets failed records."""
+    """Return the topics to read. Raise ConfigError without topics, or if one is also written to."""
     if not topics:
         raise ConfigError("no topics: name at least one after the handler")
-    named = check_topics(topics)
+    named = check_listed_topics(topics)
     for other in config.topics_of_failed_records:
         if other in named:
             raise ConfigError(
-                f"topic {other!r} is a topic to read, and gets failed records, too: a record would "
-                "go round for ever"
+                f"topic {other!r} is read, and failed records are sent to it: a failing record "
+                "would be processed forever"
             )
     return named
 
 
 @contextmanager
 def _handled_signals(callback: Callable[[int], None]) -> Iterator[None]:
-    """Call ``callback`` with the number of each SIGTERM and SIGINT, instead of what they did.
+    """Call ``callback`` with the number of each SIGTERM and SIGINT, instead of their handlers.
 
-    Event loops without signals (on Windows, and outside the main thread) keep what they do.
+    Without support for signals (on Windows, and outside the main thread) the handlers stay.
     """
     loop = asyncio.get_running_loop()
     before = {}

@@ -25,12 +25,12 @@ _TOTALS = (
 
 @set_module("aioprod.processing")
 class Handling(NamedTuple):
-    """A call of the handler that begins.
+    """A call of the handler begins.
 
     Attributes:
-        records: the records as stored: bytes. One, or those of a batch.
-        is_batch: whether the handler gets a list.
-        attempt: the number of the call with the first record.
+        records: the records with keys and values as bytes: one, or those of a batch.
+        is_batch: whether the handler is called with a list.
+        attempt: the number of the call with the first record, from 1.
     """
 
     records: Sequence[ConsumerRecord]
@@ -40,10 +40,10 @@ class Handling(NamedTuple):
 
 @set_module("aioprod.processing")
 class Handled(NamedTuple):
-    """A call of the handler that succeeded.
+    """A call of the handler succeeded.
 
     Attributes:
-        topic, partition: of the first record.
+        topic, partition: topic and partition of the first record.
         records: the number of records.
         seconds: the time in the handler.
     """
@@ -56,12 +56,12 @@ class Handled(NamedTuple):
 
 @set_module("aioprod.processing")
 class HandlerFailed(NamedTuple):
-    """A call of the handler that failed, or a record that can't be deserialized.
+    """A call of the handler failed, or a record could not be deserialized.
 
     Attributes:
-        topic, partition, offset: where the record was read, for a batch the first one.
+        topic, partition, offset: the record's; of a batch, the first record's.
         records: the number of records.
-        attempt: the number of the call with this record.
+        attempt: the number of the call with this record, from 1.
         error: the error.
         next_step: ``retry``, ``one by one`` (a batch), the name of a retry topic, ``release`` (to
             any member of a share group), ``dead letter``, ``drop`` (the record is skipped) or
@@ -81,13 +81,13 @@ class HandlerFailed(NamedTuple):
 
 @set_module("aioprod.processing")
 class DeadLettered(NamedTuple):
-    """A record that is in the dead-letter topic; with ``exactly_once``, that will be when its
+    """A record was sent to the dead-letter topic; with ``exactly_once``, it is visible when the
     transaction is committed.
 
     Attributes:
-        record: the record as stored: bytes.
+        record: the record with key and value as bytes.
         dead_letter_topic: the topic.
-        attempts: the calls of the handler with it.
+        attempts: the number of calls of the handler with it.
         error: the last error.
     """
 
@@ -110,11 +110,11 @@ class OffsetsCommitted(NamedTuple):
 
 @set_module("aioprod.processing")
 class Acknowledged(NamedTuple):
-    """The outcome of acknowledgements in a share group.
+    """Acknowledgements in a share group have an outcome.
 
     Attributes:
         offsets: the offsets of the acknowledged records, by partition.
-        error: None if the broker has confirmed them; else these records may be handled again.
+        error: None if the broker has confirmed them; otherwise the records may be handled again.
     """
 
     offsets: Mapping[TopicPartition, frozenset[int]]
@@ -140,23 +140,23 @@ class ObservedProcessor(NamedTuple):
 
 @set_module("aioprod.processing")
 class ProcessorObserver:
-    """Base class of observers: override what you need.
+    """Base class of observers: override the methods that you need.
 
-    All methods run in the event loop and must not block. An error in a method is logged, once until
-    the method succeeds again, and changes nothing. KeyboardInterrupt and SystemExit are also raised
-    by the event loop.
+    All methods run in the event loop and must not block. If a method raises an error, it is logged
+    (once, until the method succeeds again) and ignored. The event loop also raises
+    KeyboardInterrupt and SystemExit.
     """
 
     def on_start(self, processor: ObservedProcessor) -> None:
-        """Called once, when the processor starts to connect. If it is never started, nothing else
-        is called.
+        """Called once, when the processor starts to connect. If it is never started, no other
+        method is called.
         """
 
     def handling(self, event: Handling) -> AbstractContextManager[object] | None:
         """Return a context manager for a call of the handler, or None. The handler runs inside it,
-        in its task: context variables that it sets are seen by the handler. It ends when the
-        producer has the outputs (with ``exactly_once``: when they are kept for the transaction), or
-        with the error, which it can't suppress.
+        in the same task, and sees context variables that it sets. It exits when the producer has
+        the outputs (with ``exactly_once``: when they are kept for the transaction), or with the
+        error, which it can't suppress.
         """
         return None
 
@@ -164,12 +164,12 @@ class ProcessorObserver:
         """Called when the handler has succeeded, and its outputs are acknowledged."""
 
     def on_handler_failed(self, event: HandlerFailed) -> None:
-        """Called when the handler has failed, or an output of it, or a record can't be
+        """Called when the handler or one of its outputs has failed, or a record could not be
         deserialized.
         """
 
     def on_dead_letter(self, event: DeadLettered) -> None:
-        """Called when a record is in the dead-letter topic."""
+        """Called when a record was sent to the dead-letter topic."""
 
     def on_offsets_committed(self, event: OffsetsCommitted) -> None:
         """Called when positions are committed."""
@@ -178,14 +178,14 @@ class ProcessorObserver:
         """Called with the outcome of acknowledgements in a share group."""
 
     def close(self) -> None:
-        """Called once, last, when the processor has ended."""
+        """Called once, as the last method, when the processor has ended."""
 
 
 _NO_SURROUNDINGS = nullcontext()
 
 
 class _Surroundings:
-    """The context managers of observers around one call of the handler."""
+    """The observers' context managers for one call of the handler."""
 
     def __init__(self, observers: ObserverList[ProcessorObserver], event: Handling) -> None:
         self._observers = observers
@@ -219,7 +219,7 @@ class _Surroundings:
 
 
 class ProcessorMetrics:
-    """Counts what happens, and calls the observers.
+    """Counts events, and calls the observers.
 
     Attributes:
         totals: counts since the start.
@@ -229,12 +229,12 @@ class ProcessorMetrics:
 
     def __init__(self, observers: Iterable[ProcessorObserver]) -> None:
         self._observers = ObserverList(ProcessorObserver, observers)
-        self.clock = time.time
+        self.clock: Callable[[], float] = time.time
         self.totals: Counter[str] = Counter()
-        self.handler_seconds = 0.0
+        self.handler_seconds: float = 0.0
 
     def started(self, processor: ObservedProcessor) -> None:
-        """Report to the observers that the processor starts."""
+        """Call the observers: the processor starts."""
         self._observers.start(processor)
 
     def close(self) -> None:
@@ -249,8 +249,8 @@ class ProcessorMetrics:
         return _Surroundings(self._observers, Handling(records, is_batch, items[0].attempt))
 
     def handled(self, first: ConsumerRecord, records: int, seconds: float) -> None:
-        """Count a call that succeeded. The event is made for observers only: this happens once per
-        record.
+        """Count a call that succeeded. The event is created only if an observer wants it: this runs
+        once per record.
         """
         self.totals["records-handled-total"] += records
         self.handler_seconds += seconds

@@ -1,4 +1,4 @@
-"""What a processor knows of one assigned partition, and which of its records are done."""
+"""The state of one assigned partition: which of its records are done."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from aioprod import OffsetAndMetadata, ProducerRecord, TopicPartition
 class CompletedOffsets:
     """The records of one partition between the position to commit and the last one that was read.
 
-    Offsets ascend, and may leave out numbers: compaction and transactions leave gaps.
+    Offsets ascend, but with gaps, which compaction and transactions leave.
 
     Attributes:
-        position: the position to commit: all records before it are done. None before the first.
-        outputs: records that wait for the commit of the position, in the order of their inputs.
-        uncommitted: the number of records before the position that are not known to be committed.
+        position: the position to commit: all records before it are done. None before the first
+            record.
+        outputs: records to send when the position is committed, in the order of their inputs.
+        uncommitted: the number of records before the position whose commit is not confirmed.
     """
 
     def __init__(self) -> None:
@@ -25,7 +26,7 @@ class CompletedOffsets:
         self._committed = -1
         self.position: OffsetAndMetadata | None = None
         self.outputs: deque[ProducerRecord] = deque()
-        self.uncommitted = 0
+        self.uncommitted: int = 0
 
     @property
     def last_read(self) -> int:
@@ -41,17 +42,17 @@ class CompletedOffsets:
 
     @property
     def incomplete(self) -> int:
-        """The number of records behind the position, done or not."""
+        """The number of records from the position on, done or not."""
         return len(self._reading)
 
     @property
     def is_done(self) -> bool:
-        """Whether all records that were read are done."""
+        """True if all records that were read are done."""
         return not self._reading
 
     @property
     def is_committed(self) -> bool:
-        """Whether the position is known to be committed."""
+        """True if the commit of the position is confirmed."""
         return self.position is None or self.position.offset <= self._committed
 
     def add(self, offset: int, leader_epoch: int = -1) -> None:
@@ -65,13 +66,13 @@ class CompletedOffsets:
         self._reading.append((offset, leader_epoch))
 
     def complete(self, offset: int, outputs: Sequence[ProducerRecord] = ()) -> bool:
-        """Note that a record is done; return whether the position has moved.
+        """Mark a record as done; return whether the position has moved.
 
         Args:
             outputs: records to send when the position is committed.
         """
         if self.position is not None and offset < self.position.offset:
-            return False  # it was done already
+            return False  # already done
         self._done[offset] = outputs
         reading, moved = self._reading, 0
         while reading and reading[0][0] in self._done:
@@ -85,15 +86,15 @@ class CompletedOffsets:
         return True
 
     def reopen(self, offset: int) -> None:
-        """Note that a record behind the position is not done after all."""
+        """Mark a record after the position as not done after all."""
         self._done.pop(offset, None)
 
     def committed(self, offset: int, records: int, outputs: int = 0) -> None:
-        """Note that a position was committed.
+        """Process the confirmation of a commit.
 
         Args:
-            offset: the position.
-            records: ``uncommitted`` when it was the present one.
+            offset: the committed position.
+            records: ``uncommitted`` when the commit began.
             outputs: the number of outputs that were sent with it, from the first one on.
         """
         self._committed = max(self._committed, offset)
@@ -103,21 +104,21 @@ class CompletedOffsets:
 
 
 class PartitionProgress:
-    """An assigned partition, from its assignment until it is revoked.
+    """An assigned partition, from its assignment to its revocation.
 
     Attributes:
         tp: the partition.
-        completed: which of its records are done.
+        completed: the records that are done.
         active: the number of its records that are being handled.
         sending: the number of its records whose outputs are not all acknowledged.
-        closed: whether it is given up: none of its records is handled again.
+        closed: whether it was revoked: none of its records is handled again.
     """
 
     __slots__ = ("active", "closed", "completed", "sending", "tp")
 
     def __init__(self, tp: TopicPartition) -> None:
-        self.tp = tp
-        self.completed = CompletedOffsets()
-        self.active = 0
-        self.sending = 0
-        self.closed = False
+        self.tp: TopicPartition = tp
+        self.completed: CompletedOffsets = CompletedOffsets()
+        self.active: int = 0
+        self.sending: int = 0
+        self.closed: bool = False

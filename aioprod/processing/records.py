@@ -1,25 +1,18 @@
-"""What handlers get and return, and how a record is read for them."""
+"""The arguments and results of handlers."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from aioprod import (
-    ConsumerRecord,
-    DeserializationError,
-    Deserializer,
-    ProducerRecord,
-    TopicPartition,
-)
-from aioprod.foreign_text import fault_of
-from aioprod.preparation import MOST_ATTEMPTS, NotPrepared
+from aioprod import ConsumerRecord, Deserializer, ProducerRecord, TopicPartition
+from aioprod.preparation import MOST_ATTEMPTS, NotPrepared, unreadable
 from aioprod.processing.config import CommonConfig
 from aioprod.processing.errors import ProcessingError
 from aioprod.processing.failure_headers import Origin, origin_of
 from aioprod.processing.scheduling import Item
 from aioprod.public_module import set_module
-from aioprod.types import Header, Headers
+from aioprod.types import Header, Headers, K_co, V_co
 from aioprod.user_code import ENDS_PROGRAM
 
 K = TypeVar("K")
@@ -27,21 +20,21 @@ V = TypeVar("V")
 
 
 @set_module("aioprod.processing")
-class Record(NamedTuple, Generic[K, V]):
+class Record(NamedTuple, Generic[K_co, V_co]):
     """A record for a handler.
 
-    A record that was in a retry topic has the place, the timestamp and the headers that it had in
-    its first topic.
+    A record from a retry topic has the place, timestamp and headers that it had in its first topic.
+
 
     Attributes:
         topic: the topic.
         partition: the partition number.
         offset: the offset in the partition.
         timestamp: milliseconds since 1970.
-        key, value: bytes, or what the deserializers return; None is a null.
+        key, value: bytes, or the results of the deserializers; None for a null.
         headers: (name, bytes or None) pairs, in order; names may repeat.
-        attempt: 1 for the first call of the handler with the record, and one more for each retry;
-            in a share group since its last delivery.
+        attempt: 1 in the first call of the handler with the record, and one more for each retry; in
+            a share group, since its last delivery.
         delivery_count: how often it was delivered to the share group; 0 in a consumer group.
     """
 
@@ -49,15 +42,15 @@ class Record(NamedTuple, Generic[K, V]):
     partition: int
     offset: int
     timestamp: int
-    key: K
-    value: V
+    key: K_co
+    value: V_co
     headers: tuple[Header, ...]
     attempt: int = 1
     delivery_count: int = 0
 
 
 Outputs: TypeAlias = ProducerRecord | Iterable[ProducerRecord] | None
-"""What a handler returns: records to send, or None."""
+"""The result of a handler: records to send, or None."""
 
 Handler: TypeAlias = Callable[[Record[K, V]], Awaitable[Outputs]]
 BatchHandler: TypeAlias = Callable[[Sequence[Record[K, V]]], Awaitable[Outputs]]
@@ -65,10 +58,10 @@ AnyHandler: TypeAlias = Callable[[Any], Awaitable[Outputs]]
 
 
 def outputs_of(returned: object) -> tuple[ProducerRecord, ...]:
-    """Return what a handler returned as records.
+    """Return a handler's result as records.
 
     Raises:
-        TypeError: if it is neither None, nor a ProducerRecord, nor an iterable of these.
+        TypeError: if it is not None, a ProducerRecord, or an iterable of these.
     """
     if returned is None:
         return ()
@@ -85,18 +78,18 @@ def outputs_of(returned: object) -> tuple[ProducerRecord, ...]:
 
 
 class HandlerCalls:
-    """Makes the argument of a call of the handler.
+    """Creates the argument of a call of the handler.
 
     Args:
         config: has the retry topics.
-        handler: gets a Record, or with ``batch_records`` a list of these.
-        batch_records: the most records of a call; None for a handler of single records.
-        deserializers: of keys and of values.
+        handler: takes a Record, or with ``batch_records`` a list of these.
+        batch_records: the maximum number of records in a call; None for a handler of single ones.
+        deserializers: for keys and for values.
 
     Attributes:
-        handler: the same.
-        of_batches: True if the handler gets lists.
-        most_records: the most records of a call.
+        handler: the argument of the same name.
+        of_batches: whether the handler takes a list.
+        most_records: the maximum number of records in a call.
     """
 
     def __init__(
@@ -107,17 +100,17 @@ class HandlerCalls:
         deserializers: tuple[Deserializer | None, Deserializer | None],
     ) -> None:
         self.handler = handler
-        self.of_batches = batch_records is not None
-        self.most_records = batch_records or 1
+        self.of_batches: bool = batch_records is not None
+        self.most_records: int = batch_records or 1
         self._deserializers = deserializers
         self._retry_topics = {retry.topic for retry in config.policy.retry_topics}
 
     async def argument(self, items: Sequence[Item]) -> Any:
-        """Read records for the handler.
+        """Convert records for the handler.
 
         Raises:
             DeserializationError: if a deserializer fails.
-            ProcessingError: if a deserializer is never ready.
+            ProcessingError: if a deserializer never becomes ready.
         """
         try:
             records = [self._read(item) for item in items]
@@ -147,8 +140,8 @@ class HandlerCalls:
         )
 
     async def _read_prepared(self, item: Item) -> Record[Any, Any]:
-        """Read a record whose deserializers may have to wait. The error of the wait is that of any
-        other failure, which may be over when the record is handled again.
+        """Convert a record whose deserializers may have to wait. An error of the wait counts as a
+        failure of the handler, and may not occur again in a retry.
         """
         for _ in range(MOST_ATTEMPTS):
             try:
@@ -158,7 +151,7 @@ class HandlerCalls:
                 if needed.error is not None:
                     raise needed.error from None
         raise ProcessingError(
-            f"a deserializer must be prepared {MOST_ATTEMPTS} times for {place_of(item.record)}",
+            f"no deserializer ready after {MOST_ATTEMPTS} attempts for {place_of(item.record)}",
             TopicPartition(item.record.topic, item.record.partition),
             item.record.offset,
         )
@@ -176,13 +169,4 @@ def _deserialized(
     except (*ENDS_PROGRAM, NotPrepared):
         raise
     except BaseException as error:
-        raise DeserializationError(
-            f"{what}_deserializer can't read the {what} of {place_of(record)}: "
-            f"{type(error).__name__}: {fault_of(error)}",
-            topic_partition=TopicPartition(record.topic, record.partition),
-            offset=record.offset,
-            timestamp=record.timestamp,
-            key=record.key,
-            value=record.value,
-            headers=record.headers,
-        ) from error
+        raise unreadable(f"{what}_deserializer", deserializer, "", record, error) from error

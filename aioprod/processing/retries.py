@@ -1,5 +1,5 @@
-"""Decides what follows a failure: a retry in place, another member, a retry topic, the dead-letter
-topic, or the end of the processor. Synchronous: no clock, no waiting.
+"""Decides what follows a failure: a retry in place, a delivery to another member, a retry topic,
+the dead-letter topic, or the end of the processor. Synchronous: no clock, no waiting.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _MAX_DELAY_MS = 7 * 24 * 3_600_000
 
 @set_module("aioprod.processing")
 class RetryTopic(NamedTuple):
-    """A topic for records that failed, which the processor reads, too.
+    """A topic for records that failed. The processor reads it, too.
 
     Attributes:
-        topic: the name. Give it the partitions that the load of retries needs.
+        topic: the name. Create it with enough partitions for the number of retries.
         delay_ms: how long after its arrival a record is handled again.
     """
 
@@ -32,22 +32,23 @@ class RetryTopic(NamedTuple):
 @set_module("aioprod.processing")
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and when the handler gets a record again that it has failed on.
+    """Determines how often and when a record is handled again after a failure.
 
-    First the record is retried in place, then it goes through the retry topics, and then to the
-    dead-letter topic.
+    A record is first retried in place, then it passes through the retry topics, and finally it is
+    sent to the dead-letter topic.
 
     Attributes:
-        attempts: calls of the handler before the record goes to the first retry topic, the first
-            call included; 1 is no retry in place. After each retry topic there is one call.
-        backoff_ms: wait before the first retry in place. It doubles with each further one, and
-            varies by 20 %.
+        attempts: the number of calls of the handler, including the first one, before the record is
+            sent to the first retry topic; 1 means no retry in place. After each retry topic there
+            is one.
+        backoff_ms: the wait before the first retry in place. It doubles with each further retry,
+            and varies by 20 %.
         backoff_max_ms: the longest wait before a retry in place.
-        keep_order: whether the later records of the key (or of the partition, by ``order``) wait
-            while a record is retried; otherwise they pass it. Retry topics need False.
+        keep_order: whether later records of the key (or of the partition, depending on ``order``)
+            wait while a record is retried; otherwise they overtake it. Retry topics need False.
         retry_topics: the retry topics, in order.
-        not_retriable: errors that a retry does not cure: such a record goes to the dead-letter
-            topic at once. DeserializationError is always one.
+        not_retriable: errors that a retry can't fix: the record is sent to the dead-letter topic
+            without a retry. DeserializationError is always one of them.
 
     Raises:
         ConfigError: if a value is invalid, or contradicts another.
@@ -72,22 +73,22 @@ class RetryPolicy:
                 raise ConfigError(f"retry_topics: topic {topic!r}: must be a name")
             in_range(0, _MAX_DELAY_MS)(f"retry_topics: delay_ms of {topic!r}", delay_ms)
         if len({topic for topic, _ in topics}) < len(topics):
-            raise ConfigError(f"retry_topics={topics!r}: each topic may be there once")
+            raise ConfigError(f"retry_topics={topics!r}: each topic may be listed once")
         if topics and self.keep_order:
             raise ConfigError(
-                "retry_topics with keep_order=True: later records of a key would pass the ones in "
-                "a retry topic; set keep_order=False, or retry in place only"
+                "retry_topics with keep_order=True: later records of a key would overtake those "
+                "in a retry topic; set keep_order=False, or leave out retry_topics"
             )
 
 
 class RetryInPlace(NamedTuple):
-    """Handle the record again after this time."""
+    """Handle the record again after this delay."""
 
     delay_s: float
 
 
 class Release(NamedTuple):
-    """Let any member of the share group get the record again."""
+    """Release the record to any member of the share group."""
 
 
 class Forward(NamedTuple):
@@ -98,7 +99,7 @@ class Forward(NamedTuple):
 
 
 class GiveUp(NamedTuple):
-    """Stop the processor: the record may not be skipped. Some guarantees skip it."""
+    """Stop the processor: the record must not be skipped. Some guarantees skip it."""
 
 
 Decision = RetryInPlace | Release | Forward | GiveUp
@@ -118,8 +119,8 @@ def decide(
 
     Args:
         topic: the topic that the record was read from, which may be a retry topic.
-        attempts_here: the calls of the handler since then, including the failed one.
-        may_release: whether another member may try it.
+        attempts_here: the calls of the handler since it was read from there, with the failed one.
+        may_release: whether the record may be released to another member.
     """
     if not isinstance(error, (DeserializationError, *policy.not_retriable)):
         tiers = [retry.topic for retry in policy.retry_topics]
@@ -140,12 +141,12 @@ def decide(
 
 
 def retry_delay_s(policy: RetryPolicy, topic: str, timestamp_ms: int, now_ms: float) -> float:
-    """Return for how long a record that was just read must wait: 0 unless it is in a retry topic.
+    """Return how long a record that was just read must wait: 0 unless it is in a retry topic.
 
     Args:
-        timestamp_ms: of the record, in the retry topic.
-        now_ms: the present time; both in milliseconds since 1970. If the clocks of the machines
-            disagree, the wait is at most the delay of the topic.
+        timestamp_ms: the record's, in the retry topic.
+        now_ms: the current time; both are in milliseconds since 1970. If the clocks of the machines
+            differ, the wait is at most the delay of the topic.
     """
     for retry_topic, delay_ms in policy.retry_topics:
         if retry_topic == topic:

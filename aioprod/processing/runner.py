@@ -1,5 +1,5 @@
-"""The task that owns the consumer: polls, pauses partitions whose buffer is full, commits, and
-gives up partitions in rebalances.
+"""The task that owns the consumer. It polls, pauses partitions whose buffer is full, commits, and
+releases partitions in rebalances.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aioprod import (
     TopicPartition,
     WakeupError,
 )
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.processing.base_runner import BaseRunner, Stage
 from aioprod.processing.config import ProcessorConfig
 from aioprod.processing.guarantees import Guarantee
@@ -25,7 +25,7 @@ from aioprod.processing.retries import retry_delay_s
 from aioprod.processing.scheduling import Item, OrderedScheduler
 from aioprod.processing.workers import Workers
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 _COMMIT_S = 5.0
 _CANCEL_S = 1.0
@@ -41,8 +41,10 @@ class Runner(BaseRunner):
 
     Attributes:
         partitions: the assigned partitions.
-        joined: whether the group has assigned partitions, or none, for the first time.
+        joined: whether the group has assigned partitions (or no partition) for the first time.
     """
+
+    last_poll: float
 
     def __init__(
         self,
@@ -59,15 +61,15 @@ class Runner(BaseRunner):
         self._consumer = consumer
         self._poll_records = consumer.config.max_poll_records
         self._interval_s = (config.commit_interval_ms or 0) / 1000
-        self.joined = False
+        self.joined: bool = False
         self._paused: set[TopicPartition] = set()
-        # How often the stall watch of the consumer gets the reason for paused partitions.
+        # How often the reasons for paused partitions are passed to the consumer's stall watch.
         self._look_s = min(_LOOK_S, consumer.config.stall_timeout_ms / 4000) or float("inf")
         self._next_look = 0.0
         self._guarantee: Guarantee
 
     def connect(self, workers: Workers, guarantee: Guarantee) -> None:
-        """Set the collaborators that call this object."""
+        """Set the parts that call this object."""
         self._workers = workers
         self._guarantee = self._completion = guarantee
 
@@ -80,7 +82,7 @@ class Runner(BaseRunner):
         return self._guarantee.is_pressing() or self._may_resume(changed)
 
     async def _close_reader(self, timeout_ms: float) -> None:
-        # The listener commits in it.
+        # The listener commits during the call.
         try:
             await self._consumer.close(timeout_ms)
         finally:
@@ -128,8 +130,9 @@ class Runner(BaseRunner):
         tp = TopicPartition(record.topic, record.partition)
         partition = self.partitions[tp]
         if record.offset <= partition.completed.last_read:
-            # The log was truncated, or the position was out of range and was reset.
+            # The log was truncated, or the position was out of range and has been reset.
             log.warning("%s-%d continues at the earlier offset %d", *tp, record.offset)
+            self._guarantee.went_back(tp)
             self._forget([partition])
             partition = self.partitions[tp] = PartitionProgress(tp)
         return partition
@@ -155,25 +158,25 @@ class Runner(BaseRunner):
                 paused.add(tp)
 
     def _reason_to_pause(self, partition: PartitionProgress, now: float) -> str:
-        """Say what the position to commit waits for. While that stays the same, the partition makes
-        no progress.
+        """Return what the position to commit waits for. As long as the text is the same, the
+        partition makes no progress.
         """
         offset = partition.completed.first_incomplete
         if offset is None:
-            return "what is done is not committed yet"
+            return "processed records are not committed yet"
         if self._workers.is_handling(partition, offset):
             return f"the handler of the record at offset {offset} is busy"
         if self._workers.is_sending(partition, offset):
             return f"the outputs of the record at offset {offset} are not acknowledged"
         due = self._scheduler.due_of(partition, offset)
-        if due is not None and due > now:  # a wait that is wanted, and no stall: the text changes
-            return f"the record at offset {offset} is tried again in {due - now:.1f} s"
+        if due is not None and due > now:  # not a stall: the text changes
+            return f"the record at offset {offset} is retried in {due - now:.1f} s"
         busy = f"all {self._config.concurrency} handlers are busy"
         return f"the record at offset {offset} waits, {busy}"
 
     def _may_resume(self, changed: PartitionProgress | None) -> bool:
-        """Whether there is room again: in one partition, or in any. With six paused partitions,
-        looking at all for each record took a twentieth of its time.
+        """Return whether there is room again, in one partition or in any. With six paused
+        partitions, checking all for each record took a twentieth of its time.
         """
         if changed is None:
             return any(map(self._has_room, self._paused))
@@ -185,39 +188,40 @@ class Runner(BaseRunner):
             partition is not None
             and self.stage is Stage.RUNNING
             # At most the limit at which it is paused, as a poll returns at most half of them. With
-            # a quarter, too few keys were left to handle: a quarter fewer records per second.
+            # a quarter, there were too few keys to handle: 25 % fewer records per second.
             and self._guarantee.backlog(partition) <= self._config.max_pending_records // 2
         )
 
     # -- rebalances --------------------------------------------------------------------------------
 
-    def assigned(self, partitions: Collection[TopicPartition]) -> None:
+    async def assigned(self, partitions: Collection[TopicPartition]) -> None:
         """Begin with new partitions."""
+        await self._guarantee.assigned(partitions)
         self.joined = True
         for tp in partitions:
             self.partitions[tp] = PartitionProgress(tp)
 
     async def revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Let the handlers of these partitions end within the limit, commit, and forget them."""
-        given_up = [self.partitions[tp] for tp in partitions if tp in self.partitions]
+        """Wait for the handlers of these partitions within the limit, commit, and forget them."""
+        leaving = [self.partitions[tp] for tp in partitions if tp in self.partitions]
         now = asyncio.get_running_loop().time
         deadline = now() + self._drain_s if self.stage is Stage.RUNNING else self._drain_until
         if not self._guarantee.drains_queue:
-            self._drop_queued(given_up)
+            self._drop_queued(leaving)
         else:
             self._workers.start_due()
-        if not await self._until(lambda: self._are_idle(given_up), deadline):
+        if not await self._until(lambda: self._are_idle(leaving), deadline):
             log.warning(
                 "handlers took longer than drain_timeout_ms=%d; their records are processed again",
                 self._config.drain_timeout_ms,
             )
-            await self._cancel(given_up)
-        # Commits have their own time: the handlers may have used up theirs.
-        await self._guarantee.commit_now(given_up, now() + _COMMIT_S)
-        self._forget(given_up)
+            await self._cancel(leaving)
+        # Commits have their own limit: the handlers may have used up theirs.
+        await self._guarantee.commit_now(leaving, now() + _COMMIT_S)
+        self._forget(leaving)
 
     async def lost(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget partitions that other members have: cancel their handlers, commit nothing."""
+        """Forget partitions that other members own now: cancel their handlers, commit nothing."""
         gone = [self.partitions[tp] for tp in partitions if tp in self.partitions]
         await self._cancel(gone)
         self._forget(gone)
@@ -228,7 +232,7 @@ class Runner(BaseRunner):
         return not any(partition.active or partition.sending for partition in partitions)
 
     async def _cancel(self, partitions: Collection[PartitionProgress]) -> None:
-        # First what waits: else the end of a cancelled call begins the next one.
+        # First the queued records: otherwise the end of a cancelled call begins the next one.
         self._drop_queued(partitions)
         for partition in partitions:
             self._workers.cancel(partition)
@@ -247,7 +251,7 @@ class Runner(BaseRunner):
                 del self.partitions[partition.tp]
 
     async def _until(self, condition: Callable[[], bool], deadline: float) -> bool:
-        """Wait until a change makes ``condition`` true; return whether it is, at the deadline."""
+        """Wait until ``condition`` is true; return whether it is at the deadline."""
         loop = asyncio.get_running_loop()
         while not condition():
             left_s = deadline - loop.time()
@@ -263,8 +267,8 @@ class _Listener(RebalanceListener):
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
-    def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
-        self._runner.assigned(partitions)
+    async def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+        await self._runner.assigned(partitions)
 
     async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
         await self._runner.revoked(partitions)

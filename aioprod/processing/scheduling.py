@@ -1,6 +1,6 @@
-"""Decides which records are handled next: in order of their key or partition, those of other keys
-meanwhile. Of those that can be handled it takes the oldest, so that positions to commit follow
-closely. Synchronous: the time is an argument.
+"""Decides which records are handled next: in the order of their key or partition, concurrently for
+other keys. Of the records that can be handled, it takes the oldest, so that positions to commit
+advance. Synchronous: the time is an argument.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aioprod.processing.partitions import PartitionProgress
 
 
 class Order(StrEnum):
-    """Which records wait for each other."""
+    """Determines which records wait for each other."""
 
     KEY = "key"
     PARTITION = "partition"
@@ -25,21 +25,22 @@ class Order(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """A record on its way through the handler.
+    """A record that is being processed.
 
     Attributes:
-        record: the record as stored: bytes.
+        record: the record with key and value as bytes.
         partition: the partition that it was read from.
-        due: loop time before which it is not handled.
+        due: the loop time before which it is not handled.
         attempt: the number of the next call of the handler with it, over all topics.
-        attempt_here: the same since it was read from its present topic.
-        delivery_count: how often the share group has got it; 0 in a consumer group.
+        attempt_here: the number of the next call since it was read from its current topic.
+        delivery_count: how often it was delivered to the share group; 0 in a consumer group.
         alone: whether it is handled in a batch of its own.
         handling: counts how often it was handled, or was to be handled again.
-        acknowledged: whether all outputs of the present handling are acknowledged.
-        output_error: why an output of it was not stored, until that was dealt with.
-        was_in_batch: whether it was an output of a batch, whose records are handled one by one.
-        arrival: its place in the order in which records were read.
+        acknowledged: whether all outputs of the current handling are acknowledged.
+        output_error: why an output of it was not stored, until the failure was processed.
+        was_in_batch: whether it was in a batch with a failed output: its records are handled
+            singly.
+        arrival: its position in the order in which records were read.
     """
 
     record: ConsumerRecord
@@ -59,13 +60,13 @@ class Item:
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """Records that are handled one after another: at each time it is ready, waiting for its first
-    record to be due, active, or empty.
+    """Records that are handled one after another. A lane is always in one state: ready, waiting
+    until its first record is due, active, or empty.
 
     Attributes:
-        name: finds the lane; None if no later record can belong to it.
+        name: identifies the lane; None if no later record can belong to it.
         active: the number of its records that are being handled.
-        sent: the records that were handled, from the first on whose outputs are not all
+        sent: records that were handled, from the first one on whose outputs are not all
             acknowledged.
     """
 
@@ -83,10 +84,10 @@ _Entry = tuple[int, Lane]
 class OrderedScheduler:
     """The records that were read and are not handled yet.
 
-    Records without a key have no order among each other with ``Order.KEY``.
+    Records without a key have no order with ``Order.KEY``.
 
     Args:
-        one_lane: whether records that are taken together are of one lane.
+        one_lane: whether records that are taken together belong to one lane.
     """
 
     def __init__(self, order: Order, *, one_lane: bool = False) -> None:
@@ -96,16 +97,16 @@ class OrderedScheduler:
         self._ready: list[_Entry] = []  # a heap: the lane with the oldest record first
         self._arrivals = 0
         self._waiting: list[tuple[float, int, Lane]] = []
-        self._waits = 0  # makes entries of the same time comparable
-        self.queued = 0
+        self._waits = 0  # makes entries with the same time comparable
+        self.queued: int = 0
 
     @property
     def next_due(self) -> float | None:
-        """The loop time at which the next waiting record is due; None if none waits."""
+        """The loop time at which the next waiting record is due; None without a waiting record."""
         return self._waiting[0][0] if self._waiting else None
 
     def due_of(self, partition: PartitionProgress, offset: int) -> float | None:
-        """Return the loop time at which a record is due; None unless it waits for that."""
+        """Return the loop time at which a record is due; None unless it waits for that time."""
         for due, _, lane in self._waiting:
             if lane.partition is partition and lane.items[0].record.offset == offset:
                 return due
@@ -113,11 +114,11 @@ class OrderedScheduler:
 
     @property
     def has_next(self) -> bool:
-        """Whether a record can be handled now, or waits to be due."""
+        """True if a record can be handled now, or later when it is due."""
         return bool(self._ready or self._waiting)
 
     def add(self, item: Item, now: float) -> None:
-        """Add a record that was read, behind the earlier ones of its lane."""
+        """Add a record that was read, after the earlier ones of its lane."""
         name = self._lane_name(item)
         lane = self._lanes.get(name) if name is not None else None
         if lane is None:
@@ -133,11 +134,11 @@ class OrderedScheduler:
             self._queue(lane, now)
 
     def take(self, now: float, most: int = 1) -> list[Item]:
-        """Take up to ``most`` records that can be handled now, together; none if there are none."""
+        """Take up to ``most`` records that can be handled now, together; none if none can be."""
         while self._waiting and self._waiting[0][0] <= now:
             self._make_ready(self._ready, heappop(self._waiting)[2])
         taken: list[Item] = []
-        open_lanes: list[_Entry] = []  # records of lanes from which one was taken now
+        open_lanes: list[_Entry] = []  # lanes from which a record was taken now
         while len(taken) < most and (lanes := self._next_lanes(open_lanes)):
             lane = lanes[0][1]
             if taken and lane.items[0].alone:
@@ -156,7 +157,7 @@ class OrderedScheduler:
         return taken
 
     def _next_lanes(self, open_lanes: list[_Entry]) -> list[_Entry]:
-        """Return the heap that has the record to take next."""
+        """Return the heap with the record to take next."""
         if not open_lanes or not self._ready:
             return open_lanes or self._ready
         if self._one_lane:
@@ -164,7 +165,7 @@ class OrderedScheduler:
         return min(open_lanes, self._ready)
 
     def finish(self, item: Item, now: float) -> None:
-        """Note that a record is not handled any more: the next one of its lane may be."""
+        """Record that the handling of a record has ended: the next one of its lane may begin."""
         lane = item.lane
         lane.active -= 1
         if lane.active:
@@ -189,12 +190,12 @@ class OrderedScheduler:
             del self._lanes[lane.name]
 
     def put_in(self, item: Item, now: float) -> None:
-        """Handle a record again that was handled, before the later ones of its lane."""
+        """Queue a handled record again, before the later ones of its lane."""
         lane = item.lane
         self._insert(lane, item)
         if lane.active:
-            return  # the end of that queues the lane
-        # It may wait already, for its former first record.
+            return  # the lane is queued when they end
+        # It may already wait for its former first record.
         self._ready = [entry for entry in self._ready if entry[1] is not lane]
         heapify(self._ready)
         self._waiting = [entry for entry in self._waiting if entry[2] is not lane]
@@ -202,7 +203,7 @@ class OrderedScheduler:
         self._queue(lane, now)
 
     def _insert(self, lane: Lane, item: Item) -> None:
-        """Add a record in the order in which records were read: usually as the first one."""
+        """Insert a record in the order in which records were read: usually as the first one."""
         index = 0
         while index < len(lane.items) and lane.items[index].arrival < item.arrival:
             index += 1
@@ -210,10 +211,10 @@ class OrderedScheduler:
         self.queued += 1
 
     def put_back(self, item: Item, now: float, *, keep_order: bool) -> None:
-        """Handle a record again when it is due.
+        """Queue a record again, to be handled when it is due.
 
         Args:
-            keep_order: the later records of its lane wait for it; otherwise they pass it.
+            keep_order: whether later records of its lane wait for it; otherwise they overtake it.
         """
         if item.partition.closed:
             self.finish(item, now)

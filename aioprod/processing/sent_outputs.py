@@ -1,4 +1,4 @@
-"""Outputs that are sent and not acknowledged yet. The next record of the same key is handled
+"""Outputs that were sent, and are not acknowledged yet. The next record of the same key is handled
 meanwhile; a record is done when all of its outputs are acknowledged.
 """
 
@@ -21,9 +21,9 @@ class _Call:
     """The outputs of one call of the handler.
 
     Attributes:
-        items: the records of the call, each with the number of its handling.
+        items: the records of the call, each with its ``handling`` at that time.
         left: the number of outputs without an outcome.
-        seconds: how long the handler took.
+        seconds: the duration of the handler.
         error: the first error of an output.
         abandoned: whether sending failed, or was cancelled, before the last output.
     """
@@ -36,16 +36,17 @@ class _Call:
 
 
 class SentOutputs:
-    """Sends outputs, and notes the records as done when they are acknowledged.
+    """Sends outputs, and marks the records as done when they are acknowledged.
 
-    The records whose outputs have no outcome yet, and those behind them in their lanes, are kept in
-    ``Lane.sent``. If an output fails, its record goes back to the head of its lane with the error.
-    If it is tried again, the records behind it are, too: the last outputs of each key are in order.
+    The records whose outputs have no outcome yet, and the ones after them in their lanes, are kept
+    in ``Lane.sent``. If an output fails, its record returns to the head of its lane with the error.
+    If it is retried, the later records are handled again, too: the last outputs of a key are in
+    order.
 
     Args:
-        on_change: called when records are done, with their partition if it is one.
-        on_failed: called with the records of a call of several, before they are handled again one
-            by one.
+        on_change: called when records are done, with their partition if it is the same for all.
+        on_failed: called with the records of a call, if there are several, before they are handled
+            again one by one.
         on_bug: called with an error that stops the processor.
     """
 
@@ -73,7 +74,7 @@ class SentOutputs:
         return len(self._calls)
 
     def are_of(self, partition: PartitionProgress, offset: int) -> bool:
-        """Return whether outputs of a record have no outcome yet."""
+        """Return whether a record has outputs without an outcome."""
         return any(
             item.partition is partition and item.record.offset == offset
             for call in list(self._calls)
@@ -83,10 +84,10 @@ class SentOutputs:
     async def send(
         self, items: Sequence[Item], outputs: Sequence[ProducerRecord], seconds: float
     ) -> None:
-        """Hand outputs to the producer. Their records are done when all are acknowledged.
+        """Send outputs. Their records are done when all outputs are acknowledged.
 
         Raises:
-            KafkaError: if the producer refuses one at once. The records are not done.
+            KafkaError: if the producer refuses an output. Its records are then not done.
         """
         call = _Call([], len(outputs), seconds)
         self._calls[call] = None
@@ -104,7 +105,7 @@ class SentOutputs:
         try:
             for output in outputs:
                 delivery = await send(*output)
-                if delivery.done():  # the producer has refused it
+                if delivery.done():  # refused by the producer
                     await delivery
                 delivery.add_done_callback(ended)
         except BaseException:
@@ -115,8 +116,8 @@ class SentOutputs:
             raise
 
     def passed(self, items: Sequence[Item]) -> None:
-        """Note that records without outputs are done: they are handled again if an earlier one of
-        their lane is.
+        """Mark records without outputs as done. They are handled again if an earlier one of their
+        lane is.
         """
         for item in items:
             if item.lane.sent:
@@ -125,23 +126,21 @@ class SentOutputs:
                 item.lane.sent.append(item)
 
     def forget(self, item: Item) -> None:
-        """Note that a record does not keep the later ones of its lane: it is not tried again before
-        them.
-        """
+        """Stop keeping the later records of a record's lane: it is not retried before them."""
         lane = item.lane
         if item in lane.sent:
             lane.sent.remove(item)
             self._scheduler.trim(lane)
 
     def handle_later_again(self, item: Item, now: float) -> None:
-        """Handle the records again that came after one whose outputs have failed."""
+        """Handle the records again that came after one whose outputs failed."""
         lane = item.lane
         if item not in lane.sent:
             return
         later = [each for each in lane.sent if each.arrival > item.arrival]
         lane.sent = deque(each for each in lane.sent if each.arrival < item.arrival)
         for each in later:
-            if each not in lane.items:  # else an output of it has failed, too
+            if each not in lane.items:  # otherwise one of its own outputs has failed, too
                 each.handling += 1
                 self._completion.reopen(each)
                 self._scheduler.put_in(each, now)
@@ -159,7 +158,7 @@ class SentOutputs:
                 self._done(call)
             else:
                 self._failed(call, call.error)
-        except BaseException as bug:  # a callback's error would only be logged
+        except BaseException as bug:  # the event loop would only log it
             self._on_bug(bug)
             raise
 
@@ -169,7 +168,7 @@ class SentOutputs:
             item.partition.sending -= 1
 
     def _done(self, call: _Call) -> None:
-        # The others are to be handled again, after an earlier record of their key.
+        # The other ones are handled again, after an earlier record of their key.
         done = [item for item, handling in call.items if item.handling == handling]
         self._completion.done(done)
         for item in done:

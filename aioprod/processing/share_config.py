@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 from aioprod import ConfigError, ProducerSettings, ShareConsumerSettings
 from aioprod.config.checks import in_range, one_of
-from aioprod.config.keywords import ClientSettings
+from aioprod.config.keywords.client import ClientSettings
 from aioprod.processing.config import CommonConfig, refuse
 from aioprod.processing.observers import ProcessorObserver
 from aioprod.processing.retries import RetryPolicy
 from aioprod.public_module import set_module
 
-#: Each share group allows at least this number of deliveries
+#: Every share group allows at least this number of deliveries
 #: (``group.share.min.delivery.count.limit`` of brokers).
 SURE_DELIVERIES = 2
-# group.share.max.delivery.count.limit of brokers, at most.
+# The most that brokers allow for group.share.max.delivery.count.limit.
 _MOST_DELIVERIES = 10
 
 
@@ -44,29 +44,29 @@ class ShareProcessorSettings(ClientSettings, total=False):
 @set_module("aioprod.processing")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareProcessorConfig(CommonConfig):
-    """The settings of a share processor, besides those of clients.
+    """The settings of a share processor, in addition to those of clients.
 
     Attributes:
         group_id: the share group. Required.
-        concurrency: the most handlers that run at the same time.
+        concurrency: the maximum number of handlers that run at the same time.
         retry: the retries in place, at each delivery; ``RetryPolicy()`` by default. Retry topics
-            are not possible.
-        max_deliveries: a record that failed here is released to any member, until it was delivered
-            this often. More than 2 requires the right to describe the group's configuration, since
-            ``share.delivery.count.limit`` of the group must not be lower.
+            are not supported.
+        max_deliveries: a record that failed is released to any member, until it was delivered this
+            often. More than 2 requires permission to describe the group's configuration, because
+            the group's ``share.delivery.count.limit`` must not be lower.
         dead_letter_topic: the topic for records whose retries have failed, and for those that a
-            deserializer can't read. They are accepted when it has acknowledged them.
-        reject_failed: without ``dead_letter_topic``: whether the broker drops such records, or
-            keeps them in the dead letter queue of the group (KIP-1191). One of the two is required.
-        max_pending_records: the most records that are locked for this processor: in handlers,
-            waiting for one, or for a retry; up to half of it more for each further broker. Others
-            can't have them meanwhile. By default twice ``concurrency``.
-        drain_timeout_ms: how long the records that it has may take to be handled when the processor
-            stops. Then the others are released.
-        unhealthy_after_ms: how long the consumer may fail, or a handler run, before ``healthy`` is
-            false. Longer than the longest handler.
+            deserializer can't read. They are accepted when they are acknowledged there.
+        reject_failed: without ``dead_letter_topic``: reject such records. The broker drops them, or
+            writes them to the group's dead-letter queue (KIP-1191). One of the two is required.
+        max_pending_records: the maximum number of records locked for this processor: in handlers,
+            waiting for one, or for a retry; half as many more for each further broker. Other
+            members can't receive them meanwhile. By default twice ``concurrency``.
+        drain_timeout_ms: how long handlers of locked records may run on after the processor is
+            stopped. Then the other records are released.
+        unhealthy_after_ms: how long the consumer may fail, or a handler may run, before ``healthy``
+            is false. Set it above the duration of the longest handler.
         observers: ``ProcessorObserver`` objects.
-        consumer, producer: settings of the consumer and the producer alone.
+        consumer, producer: settings for only the consumer or only the producer.
 
     Raises:
         ConfigError: if a value is invalid, or contradicts another.
@@ -86,15 +86,15 @@ class ShareProcessorConfig(CommonConfig):
         in_range(2, 1_000_000)("max_pending_records", self.max_pending_records)
         if self.policy.retry_topics:
             raise ConfigError(
-                "retry: retry_topics: a share group has none; a failed record is released to any "
-                "member, up to max_deliveries times"
+                "retry: retry_topics: not supported in a share group; a failed record is "
+                "released to any member, up to max_deliveries times"
             )
         if (self.dead_letter_topic is None) is not self.reject_failed:
             raise ConfigError(
                 f"dead_letter_topic={self.dead_letter_topic!r} with reject_failed="
                 f"{self.reject_failed}: name a topic for records that can't be processed, or set "
-                "reject_failed=True, so that the broker drops them, or keeps them in the dead "
-                "letter queue of the group (KIP-1191)"
+                "reject_failed=True, so that the broker drops them or writes them to the group's "
+                "dead-letter queue (KIP-1191)"
             )
         self._check_consumer()
 

@@ -1,4 +1,4 @@
-"""Acknowledges the records of a share group, and sends outputs before that."""
+"""Acknowledges the records of a share group after their outputs were sent."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from aioprod import (
     ShareRecord,
     TopicPartition,
 )
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.processing.guarantees import Completion, send_all
 from aioprod.processing.observers import Acknowledged, ProcessorMetrics
 from aioprod.processing.scheduling import Item
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
-# The topic, the partition and the offset of a record.
+# A record's topic, partition and offset.
 _Place = tuple[str, int, int]
 _COUNTS = {
     AcknowledgeType.ACCEPT: "records-accepted-total",
@@ -31,19 +31,19 @@ TOTALS = (*_COUNTS.values(), "acknowledgement-errors-total")
 
 
 class ShareGuarantee(Completion):
-    """At least once: outputs are sent first, then the record is accepted. A record that another
-    member may try is released.
+    """At least once: outputs are sent first, then the record is accepted. A failed record that
+    another member may handle is released.
 
     Args:
-        max_deliveries: how often a record is delivered at most.
+        max_deliveries: the maximum number of deliveries of a record.
         rejects: whether a record that can't be processed is rejected.
         acknowledge: passes an acknowledgement to the consumer.
 
     Attributes:
-        pending: the number of records that are read and not acknowledged.
+        pending: the number of records that were read and are not acknowledged.
     """
 
-    # To release a record counts as a delivery of it, and these are limited.
+    # Releasing a record uses up one of its deliveries, whose number is limited.
     drains_queue = True
 
     def __init__(
@@ -66,8 +66,8 @@ class ShareGuarantee(Completion):
         return len(self._records)
 
     def admit(self, records: Iterable[ShareRecord]) -> list[ShareRecord]:
-        """Return those records that are not being processed here already: their lock was lost, and
-        came back. What is said of them counts for the new delivery.
+        """Return the records that are not being processed here already. The others were delivered
+        again because their lock was lost; they are acknowledged for the new delivery.
         """
         new = []
         for record in records:
@@ -90,19 +90,19 @@ class ShareGuarantee(Completion):
             self._acknowledge_record(item, AcknowledgeType.ACCEPT)
 
     def reopen(self, item: Item) -> None:
-        """Do nothing: what is accepted stays so."""
+        """Do nothing: an accepted record can't be reopened."""
 
     def may_release(self, item: Item) -> bool:
-        """Return whether a further delivery is allowed."""
+        """Return whether another delivery is allowed."""
         delivered = self._find(item)
         return delivered is not None and delivered.delivery_count < self._max_deliveries
 
     def release(self, item: Item) -> None:
-        """Release it."""
+        """Release the record."""
         self._acknowledge_record(item, AcknowledgeType.RELEASE)
 
     async def drop(self, item: Item) -> None:
-        """Reject it."""
+        """Reject the record."""
         self._acknowledge_record(item, AcknowledgeType.REJECT)
 
     def _acknowledge_record(self, item: Item, kind: AcknowledgeType) -> None:
@@ -125,12 +125,12 @@ class ShareGuarantee(Completion):
     def acknowledged(
         self, offsets: Mapping[TopicPartition, frozenset[int]], error: KafkaError | None
     ) -> None:
-        """Note the outcome of acknowledgements."""
+        """Process the outcome of acknowledgements."""
         if error is not None:
             count = sum(map(len, offsets.values()))
             self._metrics.totals["acknowledgement-errors-total"] += count
             log.warning(
-                "not acknowledged, and perhaps handled again: the records of %s: %s",
+                "records not acknowledged, which may be handled again: %s: %s",
                 ", ".join(f"{tp.topic}-{tp.partition} {_some(of)}" for tp, of in offsets.items()),
                 error,
             )
@@ -138,14 +138,14 @@ class ShareGuarantee(Completion):
 
 
 def _is_same(delivered: ShareRecord, record: tuple[object, ...]) -> bool:
-    """Whether both are the same record, perhaps delivered again. If its topic was created again,
-    another one has its place.
+    """Return whether both are the same record, perhaps delivered again. If its topic was created
+    again, another record may be in its place.
     """
     return delivered[:-1] == record
 
 
 def _some(offsets: frozenset[int]) -> str:
-    """Return offsets as text, of many only the first ones."""
+    """Format offsets; if there are many, only the first ones."""
     first = sorted(offsets)[:_MOST_SHOWN]
     more = f" and {len(offsets) - len(first)} more" if len(offsets) > len(first) else ""
     return f"at {', '.join(map(str, first))}{more}"

@@ -1,29 +1,33 @@
-"""The public processors of share groups, of single records and of batches."""
+"""The public processors of share groups: of single records and of batches."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Generic, TypeVar, Unpack, overload
+from typing import Any, Generic, Unpack, overload
 
 from aioprod import (
     Admin,
     ConfigError,
     ConsumerStatus,
-    Deserializer,
     KafkaError,
     ShareConsumerSettings,
     TopicPartition,
 )
 from aioprod.admin import ConfigResource
 from aioprod.config.checks import in_range
+from aioprod.misuse import names_cures
 from aioprod.processing.clients import make_producer, make_share_consumer
 from aioprod.processing.config import ProcessorSettings, split
 from aioprod.processing.health import ProcessorState, ProcessorStatus
-from aioprod.processing.lifetime import ProcessorLife, check_handler, checked_topics
+from aioprod.processing.lifetime import (
+    ProcessorLife,
+    check_handler,
+    checked_deserializers,
+    checked_topics,
+)
 from aioprod.processing.observers import ProcessorMetrics
-from aioprod.processing.processor import Reads
 from aioprod.processing.records import AnyHandler, BatchHandler, Handler, HandlerCalls
 from aioprod.processing.scheduling import Order, OrderedScheduler
 from aioprod.processing.share_config import (
@@ -35,15 +39,15 @@ from aioprod.processing.share_guarantee import TOTALS, ShareGuarantee
 from aioprod.processing.share_runner import ShareRunner
 from aioprod.processing.workers import Workers
 from aioprod.public_module import set_module
-
-K = TypeVar("K")
-V = TypeVar("V")
+from aioprod.serialization import AnyDeserializer, K, Reads, V
+from aioprod.types import K_co, V_co
 
 _DELIVERIES = "share.delivery.count.limit"
 
 
+@names_cures(shown="ShareProcessor")
 class ShareProcessorBase(ProcessorLife):
-    """What processors of records and of batches have in common."""
+    """The common parts of processors of records and of batches."""
 
     config: ShareProcessorConfig
     _runner: ShareRunner
@@ -52,12 +56,13 @@ class ShareProcessorBase(ProcessorLife):
         self,
         handler: AnyHandler,
         topics: tuple[str, ...],
-        key_deserializer: Deserializer | None,
-        value_deserializer: Deserializer | None,
+        key_deserializer: AnyDeserializer | None,
+        value_deserializer: AnyDeserializer | None,
         settings: ShareProcessorSettings,
         batch_records: int | None = None,
     ) -> None:
         check_handler(handler)
+        deserializers = checked_deserializers(key_deserializer, value_deserializer)
         _check_kind(settings)
         config, shared = split(ShareProcessorConfig, settings, ShareConsumerSettings)
         named = checked_topics(topics, config)
@@ -75,7 +80,7 @@ class ShareProcessorBase(ProcessorLife):
             consumer,
             producer,
             scheduler,
-            (key_deserializer, value_deserializer, metrics),
+            (*deserializers, metrics),
             check if wanted > SURE_DELIVERIES else None,
         )
         self._completion = ShareGuarantee(
@@ -83,7 +88,7 @@ class ShareProcessorBase(ProcessorLife):
         )
         workers = Workers(
             config,
-            HandlerCalls(config, handler, batch_records, (key_deserializer, value_deserializer)),
+            HandlerCalls(config, handler, batch_records, deserializers),
             scheduler,
             self._completion,
             producer,
@@ -111,7 +116,7 @@ class ShareProcessorBase(ProcessorLife):
         return self._reading_state(reading, joined, polls, limit_s)
 
     def metrics(self) -> Mapping[str, float]:
-        """Return counts since the start, and present gauges; see docs/processing.md."""
+        """Return counts since the start, and current gauges; see docs/processing.md."""
         return {
             **self._common_metrics(),
             **{name: float(self._metrics.totals[name]) for name in TOTALS},
@@ -119,7 +124,7 @@ class ShareProcessorBase(ProcessorLife):
         }
 
     def metrics_by_partition(self) -> Mapping[TopicPartition, Mapping[str, float]]:
-        """Return ``records-in-flight`` (in handlers) of each partition that records came from."""
+        """Return ``records-in-flight`` (in handlers) by partition."""
         return {
             tp: {"records-in-flight": float(partition.active)}
             for tp, partition in self._runner.partitions.copy().items()
@@ -127,19 +132,20 @@ class ShareProcessorBase(ProcessorLife):
 
 
 @set_module("aioprod.processing")
-class ShareProcessor(ShareProcessorBase, Generic[K, V]):
+class ShareProcessor(ShareProcessorBase, Generic[K_co, V_co]):
     """Calls a coroutine for each record of topics as a member of a share group (KIP-932, Kafka
-    4.2), many at a time, and acknowledges each record by itself.
+    4.2), many at a time, and acknowledges each record individually.
 
     The members share the records like workers of a queue: without order, and there may be more
-    members than partitions. A record whose handler has returned is accepted; one whose handler has
-    raised is retried, then released to any member, then sent to the dead-letter topic or rejected.
-    Each record is handled at least once. Use it as :class:`Processor`; docs/processing.md explains
-    it.
+    members than partitions. If the handler returns, the record is accepted. If it raises an error,
+    the record is retried, then released to any member, and finally sent to the dead-letter topic or
+    rejected. Each record is handled at least once. Use it like :class:`Processor`;
+    docs/processing.md explains it.
 
     Args:
         handler: called with a :class:`Record`. It returns None, or records to send, which are
-            acknowledged before the record is accepted. If it raises, the retries apply.
+            acknowledged before the record is accepted. If it raises an error, the record is
+            retried.
         topics: the topics to read.
         key_deserializer, value_deserializer: as in :class:`aioprod.ShareConsumer`; without them
             keys and values are bytes. If one fails, the record goes to the dead-letter topic with
@@ -192,25 +198,25 @@ class ShareProcessor(ShareProcessorBase, Generic[K, V]):
         self,
         handler: Callable[[Any], Awaitable[Any]],
         *topics: str,
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
+        key_deserializer: AnyDeserializer | None = None,
+        value_deserializer: AnyDeserializer | None = None,
         **settings: Unpack[ShareProcessorSettings],
     ) -> None:
         self._build(handler, topics, key_deserializer, value_deserializer, settings)
 
 
 @set_module("aioprod.processing")
-class ShareBatchProcessor(ShareProcessorBase, Generic[K, V]):
-    """A :class:`ShareProcessor` whose handler takes a list of records.
+class ShareBatchProcessor(ShareProcessorBase, Generic[K_co, V_co]):
+    """A :class:`ShareProcessor` whose handler is called with a list of records.
 
     A call gets the available records, at least one and at most ``max_batch_records``. If it fails,
-    its records are handled again one by one, so that only the failing record is retried or
+    each of its records is handled again by itself, so that only the failing record is retried or
     forwarded. By default ``max_pending_records`` is twice ``max_batch_records``, or twice
     ``concurrency`` if that is more.
 
     Args:
         handler: called with a list of :class:`Record`.
-        max_batch_records: the most records of a call.
+        max_batch_records: the maximum number of records in a call.
 
     Raises:
         ConfigError: as in :class:`ShareProcessor`; and if ``max_pending_records`` is below
@@ -262,8 +268,8 @@ class ShareBatchProcessor(ShareProcessorBase, Generic[K, V]):
         handler: Callable[[Any], Awaitable[Any]],
         *topics: str,
         max_batch_records: int = 100,
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
+        key_deserializer: AnyDeserializer | None = None,
+        value_deserializer: AnyDeserializer | None = None,
         **settings: Unpack[ShareProcessorSettings],
     ) -> None:
         in_range(1, 100_000)("max_batch_records", max_batch_records)
@@ -282,24 +288,25 @@ class ShareBatchProcessor(ShareProcessorBase, Generic[K, V]):
 
 
 def _check_kind(settings: Mapping[str, Any]) -> None:
-    """Refuse settings of processors of consumer groups. ConfigError: if one is there."""
+    """Raise ConfigError if there are settings of processors of consumer groups."""
     only = ProcessorSettings.__annotations__.keys() - ShareProcessorSettings.__annotations__.keys()
     for name in sorted(only & settings.keys()):
         raise ConfigError(
-            f"{name}={settings[name]!r}: a share group has no order, no positions and no "
-            "transactions: each record is handled at least once; see Processor for the others"
+            f"{name}={settings[name]!r}: not supported, as a share group has no order, no "
+            "positions and no transactions; each record is handled at least once. Processor has "
+            "this setting"
         )
 
 
 async def _check_deliveries(group_id: str, wanted: int, shared: dict[str, Any]) -> None:
-    """Check the limit of a group: beyond it the broker drops a record that is released.
+    """Check a group's delivery limit, beyond which the broker drops a released record.
 
     Args:
         wanted: the number of deliveries of a record.
-        shared: the settings of clients.
+        shared: the settings that all clients share.
 
     Raises:
-        ConfigError: if the limit of the group is lower, or the broker does not return it.
+        ConfigError: if the group's limit is lower, or the broker does not return it.
         KafkaError: if it can't be read, such as GROUP_AUTHORIZATION_FAILED.
     """
     servers = shared.get("bootstrap_servers", "localhost:9092")
@@ -310,7 +317,7 @@ async def _check_deliveries(group_id: str, wanted: int, shared: dict[str, Any]) 
     if limit is None:
         raise ConfigError(
             f"max_deliveries={wanted}: the broker does not return {_DELIVERIES} of group "
-            f"{group_id!r}; only 2 are sure"
+            f"{group_id!r}; only 2 are guaranteed"
         )
     if int(limit) < wanted:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""The task that owns a share consumer: polls, and fetches only what can soon be handled."""
+"""The task that owns a share consumer. It polls, and fetches only what can soon be handled."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from aioprod.processing.share_config import ShareProcessorConfig
 from aioprod.processing.share_guarantee import ShareGuarantee
 from aioprod.processing.workers import Workers
 
-# A poll that waits ends at least this often, so that the time of the last one shows that it polls.
+# A poll ends at least this often, so that the time of the last poll shows that the task polls.
 _POLL_S = 1.0
-# All that has arrived: the consumer does not fetch more than max_poll_records from a broker.
+# All records that have arrived: the consumer fetches at most max_poll_records from a broker.
 _ALL = 1_000_000
 
 
@@ -32,8 +32,10 @@ class ShareRunner(BaseRunner):
     Args:
         topics: the topics to read.
         plugins: as in :class:`BaseRunner`.
-        check: called first; raises if the group can't be used.
+        check: called first; raises an error if the group can't be used.
     """
+
+    last_poll: float
 
     def __init__(
         self,
@@ -49,13 +51,13 @@ class ShareRunner(BaseRunner):
         self._topics = topics
         self._check = check
         self._consumer = consumer
-        # At most half of all: a poll returns as many from a broker.
+        # At most half of all, as a poll returns this number from each broker.
         self._room_at = config.most_pending - consumer.config.max_poll_records
         self._fetching = False
         self._records: ShareGuarantee
 
     def connect(self, workers: Workers, completion: ShareGuarantee) -> None:
-        """Set the collaborators that call this object."""
+        """Set the parts that call this object."""
         self._workers = workers
         self._records = self._completion = completion
 
@@ -71,7 +73,7 @@ class ShareRunner(BaseRunner):
         return self.stage is Stage.RUNNING and self._records.pending <= self._room_at
 
     async def _close_reader(self, timeout_ms: float) -> None:
-        # Sends the last acknowledgements, and releases all other records.
+        # This sends the last acknowledgements, and releases all other records.
         await self._consumer.close(timeout_ms)
 
     async def _poll(self) -> None:

@@ -1,9 +1,9 @@
 """Exactly once: outputs and positions are committed in one transaction (KIP-447).
 
-Handlers run on while a transaction is committed. What a handler returns waits until all earlier
-records of its partition are done. Then a transaction sends it together with the position behind it.
-If the transaction is aborted, nothing of it counts, and the next one sends the same again: no
-handler is called a second time.
+Handlers run on while a transaction is committed. The outputs of a record are kept until all earlier
+records of its partition are done. Then a transaction sends them together with the position after
+them. If the transaction is aborted, the next one sends the same outputs and positions. No handler
+is called a second time.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from aioprod import (
     ProducerRecord,
     TransactionAbortedError,
 )
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.processing.guarantees import Guarantee, changed_positions
 from aioprod.processing.observers import ProcessorMetrics
 from aioprod.processing.partitions import PartitionProgress
 from aioprod.processing.scheduling import Item
+from aioprod.running_loop import start_task
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
-# A transaction that was aborted may succeed the next time: the group rebalanced, a broker was down.
+# After these errors the next transaction may succeed: the group rebalanced, a broker was down.
 _MAY_SUCCEED = (AbortableTransactionError, KafkaTimeoutError, TransactionAbortedError)
 _RETRY_S = 0.1
 _CLOSE_S = 1.0
@@ -41,7 +42,7 @@ _CLOSE_S = 1.0
 
 @dataclass(slots=True)
 class _Part:
-    """What a transaction has of one partition."""
+    """One partition's part of a transaction."""
 
     position: OffsetAndMetadata
     records: int
@@ -52,11 +53,11 @@ _Parts = dict[PartitionProgress, _Part]
 
 
 class ExactlyOnce(Guarantee):
-    """One transaction at a time, which has the outputs of all records before a position.
+    """One transaction at a time, with the outputs of all records before a position.
 
     Args:
-        interval_s: how long a transaction collects.
-        pressing: the number of completed records of a partition at which a transaction is due
+        interval_s: how long a transaction collects outputs.
+        pressing: the number of completed records of a partition at which a transaction begins
             before that.
         failing_limit_s: how long transactions may fail before the processor stops.
         on_change: called when records were committed.
@@ -91,10 +92,10 @@ class ExactlyOnce(Guarantee):
         self._pressed = False
 
     async def deliver(self, items: Sequence[Item], outputs: Sequence[ProducerRecord]) -> None:
-        """Keep the outputs for the transaction that commits the position behind the records.
+        """Keep the outputs for the transaction that commits the position after the records.
 
-        Records of several items are consecutive in one partition, so all are before a position, or
-        none is.
+        The records of several items are consecutive in one partition, so a position is after all of
+        them or before all of them.
         """
         for item in items[:-1]:
             item.partition.completed.complete(item.record.offset)
@@ -104,11 +105,11 @@ class ExactlyOnce(Guarantee):
             self._pressed = True
 
     def backlog(self, partition: PartitionProgress) -> int:
-        """Count the records that no transaction has committed."""
+        """Return the number of records that are not committed by a transaction."""
         return partition.completed.incomplete + partition.completed.uncommitted
 
     def is_pressing(self) -> bool:
-        """Whether a transaction should not wait for the end of the interval."""
+        """Return whether a transaction should begin before the end of the interval."""
         return self._pressed and self._failing_since is None and not self._is_running
 
     @property
@@ -116,7 +117,7 @@ class ExactlyOnce(Guarantee):
         return self._task is not None and not self._task.done()
 
     def commit_if_due(self, now: float, partitions: Collection[PartitionProgress]) -> None:
-        """Begin a transaction with all that is complete, unless one is under way."""
+        """Begin a transaction with all completed records, unless one is in progress."""
         if self._is_running or self._failed:
             return
         if now < self._due and not self.is_pressing():
@@ -125,13 +126,13 @@ class ExactlyOnce(Guarantee):
         self._begin(partitions)
 
     async def commit_now(self, partitions: Collection[PartitionProgress], deadline: float) -> None:
-        """Commit what is complete of these partitions, after the transaction under way."""
+        """Commit the completed records of these partitions, after the transaction in progress."""
         loop = asyncio.get_running_loop()
         while not self._failed:
             if self._is_running:
                 assert self._task is not None
-                # Not cancelled at the deadline: whether it commits would be unknown, and its other
-                # partitions stay here.
+                # Not cancelled at the deadline: its outcome would be unknown, and it may have other
+                # partitions, which stay assigned.
                 await asyncio.wait([self._task], timeout=max(deadline - loop.time(), 0))
             if self._is_running or loop.time() >= deadline or not self._begin(partitions):
                 return
@@ -139,7 +140,7 @@ class ExactlyOnce(Guarantee):
                 await asyncio.sleep(_RETRY_S)
 
     async def close(self) -> None:
-        """End the transaction under way; the producer aborts it."""
+        """End the transaction in progress; the producer aborts it."""
         if self._is_running:
             assert self._task is not None
             self._task.cancel()
@@ -156,8 +157,8 @@ class ExactlyOnce(Guarantee):
         if not parts:
             return False
         member = self._consumer.group_metadata()
-        # An empty context: it sends outputs of many handlers, and none is that of the caller.
-        self._task = asyncio.create_task(
+        # An empty context: it sends outputs of many handlers, so no handler's context fits.
+        self._task = start_task(
             self._run(parts, member), name="aioprod-transaction", context=Context()
         )
         return True
@@ -190,8 +191,8 @@ class ExactlyOnce(Guarantee):
         """Commit outputs and positions.
 
         Raises:
-            KafkaError: one of ``_MAY_SUCCEED`` if nothing of it is committed; others if that is not
-                known, or a retry does not help.
+            KafkaError: one of ``_MAY_SUCCEED`` if nothing was committed; another one if the outcome
+                is unknown, or a retry does not help.
         """
         producer = self._producer
         await producer.begin_transaction()
@@ -212,7 +213,7 @@ class ExactlyOnce(Guarantee):
             raise
 
     async def _until_done(self, call: Callable[[], Awaitable[None]]) -> None:
-        """Call again after timeouts: the operation continues meanwhile, and its outcome counts.
+        """Retry after timeouts: the operation continues meanwhile, and its outcome is returned.
 
         Raises:
             KafkaError: if it has no outcome within the limit.

@@ -1,4 +1,4 @@
-"""Runs the handler in tasks, and does what follows from its success or failure."""
+"""Calls the handler in tasks, and decides what follows its success or failure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aioprod import (
     TopicPartition,
 )
 from aioprod.foreign_text import repr_of
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.processing.config import CommonConfig
 from aioprod.processing.errors import ProcessingError
 from aioprod.processing.failure_headers import forwarded, origin_of
@@ -27,11 +27,12 @@ from aioprod.processing.records import HandlerCalls, outputs_of, place_of
 from aioprod.processing.retries import Forward, Release, RetryInPlace, decide
 from aioprod.processing.scheduling import Item, OrderedScheduler
 from aioprod.processing.sent_outputs import SentOutputs
+from aioprod.running_loop import start_task
 from aioprod.user_code import ENDS_PROGRAM, is_cancelled
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
-# Handlers that never wait would keep the event loop from everything else.
+# Handlers that never wait would block the event loop.
 _TURN_S = 0.01
 
 
@@ -39,8 +40,8 @@ class Workers:
     """Up to ``concurrency`` tasks that take records from the scheduler.
 
     Args:
-        calls: has the handler, and makes its argument.
-        on_change: called when records are done, with their partition if it is one.
+        calls: has the handler, and creates its argument.
+        on_change: called when records are done, with their partition if it is the same for all.
         on_failure: called with the error if the processor can't continue.
 
     Attributes:
@@ -81,10 +82,10 @@ class Workers:
         self._called_at: dict[asyncio.Task[None], float] = {}
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
-        self._turn = 0  # counts the turns of the event loop in which handlers run
+        self._turn = 0  # counts iterations of the event loop in which handlers run
         self._turn_ends = 0.0
         self._turn_is_counted = False
-        self.stopped = False
+        self.stopped: bool = False
 
     @property
     def in_flight(self) -> int:
@@ -101,11 +102,11 @@ class Workers:
         return len(self._sent)
 
     def is_sending(self, partition: PartitionProgress, offset: int) -> bool:
-        """Whether outputs of a record are not acknowledged yet."""
+        """Return whether a record has outputs that are not acknowledged yet."""
         return self._sent.are_of(partition, offset)
 
     def is_handling(self, partition: PartitionProgress, offset: int) -> bool:
-        """Whether a record is being handled."""
+        """Return whether a record is being handled."""
         return any(
             item.partition is partition and item.record.offset == offset
             for items in self._tasks.values()
@@ -113,14 +114,14 @@ class Workers:
         )
 
     def longest_call_s(self) -> float:
-        """Return the seconds since the oldest call began that has not ended; 0 without one. Any
+        """Return the duration in seconds of the oldest call that is running; 0 without one. Any
         thread may call it.
         """
         oldest = self._oldest_call()
         return 0.0 if oldest is None else oldest[0].get_loop().time() - oldest[1]
 
     def longest_call(self) -> str:
-        """Say which record the oldest call began with that has not ended; empty without one."""
+        """Describe the first record of the oldest call that is running; empty without one."""
         oldest = self._oldest_call()
         items = [] if oldest is None else self._tasks.get(oldest[0])
         return place_of(items[0].record) if items else ""
@@ -129,28 +130,28 @@ class Workers:
         return min(list(self._called_at.items()), key=itemgetter(1), default=None)
 
     def start_due(self) -> None:
-        """Start tasks for the records that can be handled now, and look again when the next one is
-        due.
+        """Start tasks for the records that can be handled now, and set a timer for the next one
+        that becomes due.
         """
         now = asyncio.get_running_loop().time()
         while not self.stopped and len(self._tasks) < self._config.concurrency:
             items = self._take(now)
             if not items:
                 break
-            task = asyncio.create_task(self._work(items), name="aioprod-handler")
+            task = start_task(self._work(items), name="aioprod-handler")
             self._tasks[task] = items
             task.add_done_callback(self._ended)
         self._set_timer()
 
     def cancel(self, partition: PartitionProgress | None = None) -> None:
-        """Cancel the calls of the handler with records of a partition, or of all."""
+        """Cancel the calls of the handler with records of a partition, or all calls."""
         for task, items in list(self._tasks.items()):
             if partition is None or any(item.partition is partition for item in items):
                 task.cancel()
 
     async def close(self) -> None:
-        """Cancel all tasks, and wait until they have ended, at most a second: a handler may ignore
-        that it is cancelled.
+        """Cancel all tasks, and wait for them, at most a second: a handler may ignore the
+        cancellation.
         """
         self.stopped = True
         self._set_timer()
@@ -158,7 +159,7 @@ class Workers:
         if self._tasks:
             _, left = await asyncio.wait(list(self._tasks), timeout=1)
             if left:
-                log.warning("%d handlers ignore that they are cancelled", len(left))
+                log.warning("%d handlers have ignored their cancellation", len(left))
 
     # -- tasks -------------------------------------------------------------------------------------
 
@@ -181,7 +182,7 @@ class Workers:
             self._tasks[task] = []
             self._release(items, again, now)
             self._on_change(items[0].partition if len(items) == 1 else None)
-            if turn == self._turn and now > self._turn_ends:  # the handler has not waited
+            if turn == self._turn and now > self._turn_ends:  # the handler did not wait
                 await asyncio.sleep(0)
                 now = loop.time()
             if self.stopped:
@@ -191,9 +192,9 @@ class Workers:
                 self.start_due()
 
     def _present_turn(self, loop: asyncio.AbstractEventLoop) -> int:
-        """Return the number of this turn of the event loop, which `_TURN_S` limits for all tasks
-        together: a yield after each handler that has waited costs a quarter of a record's time with
-        1,000 tasks.
+        """Return the number of this iteration of the event loop. `_TURN_S` limits it for all tasks
+        together: yielding after each handler that has waited takes a quarter of a record's time
+        with 1,000 tasks.
         """
         if not self._turn_is_counted:
             self._turn_is_counted = True
@@ -216,7 +217,11 @@ class Workers:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._called_at.pop(task, None)
-        self._release(self._tasks.pop(task), again=False, now=task.get_loop().time())
+        try:
+            self._release(self._tasks.pop(task), again=False, now=task.get_loop().time())
+        except BaseException as bug:
+            self._on_failure(bug)
+            raise
         if not task.cancelled():
             error = task.exception()
             if error is not None:
@@ -243,7 +248,7 @@ class Workers:
     # -- one call ----------------------------------------------------------------------------------
 
     async def _handle(self, items: list[Item], began: float) -> bool:
-        """Call the handler; return whether the records are to be handled again."""
+        """Call the handler; return whether to handle the records again."""
         if items[0].output_error is not None:
             return await self._output_failed(items[0], items[0].output_error)
         try:
@@ -254,7 +259,7 @@ class Workers:
                 outputs = outputs_of(returned)
                 if outputs and self._completion.sends_ahead:
                     await self._sent.send(items, outputs, seconds)
-                    return False  # what follows comes with the acknowledgements
+                    return False  # the acknowledgements decide what follows
                 await self._completion.deliver(items, outputs)
         except ENDS_PROGRAM:
             raise
@@ -267,8 +272,8 @@ class Workers:
         return False
 
     async def _output_failed(self, item: Item, error: KafkaError) -> bool:
-        """Do what follows from the failure of an output that was sent; return whether the record is
-        to be handled again.
+        """Do what follows the failure of an output that was sent; return whether to handle the
+        record again.
         """
         item.output_error = None
         if not item.was_in_batch:
@@ -278,8 +283,8 @@ class Workers:
         return True
 
     def _repeat(self, item: Item) -> None:
-        """Note that a record is handled again, and so are later ones of its lane that were handled
-        while its outputs were on their way.
+        """Handle a record again, and with it the later ones of its lane that were handled before
+        the failure of its outputs.
         """
         if self._policy.keep_order:
             self._sent.handle_later_again(item, asyncio.get_running_loop().time())
@@ -287,7 +292,7 @@ class Workers:
             self._sent.forget(item)
 
     def _outputs_ended(self, partition: PartitionProgress | None) -> None:
-        """Go on after the acknowledgements of a call's outputs, or their errors."""
+        """Continue after the acknowledgements of a call's outputs, or their errors."""
         self._on_change(partition)
         if partition is None and self._scheduler.has_next:
             self.start_due()
@@ -296,7 +301,7 @@ class Workers:
         self._report_failure(items, error, "one by one", seconds)
 
     async def _failed(self, items: list[Item], error: BaseException, seconds: float) -> bool:
-        """Do what follows from a failure; return whether the records are to be handled again."""
+        """Do what follows a failure; return whether to handle the records again."""
         if len(items) > 1 and self._completion.repeats:
             for item in items:
                 item.alone = True

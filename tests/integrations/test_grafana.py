@@ -6,22 +6,29 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from collections import defaultdict
+from contextlib import closing
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from aioprod.integrations.prometheus import PrometheusOutboxRelay
+from aioprod.outbox import OutboxRelay, ddl
 from aioprod.testing import EmbeddedCluster
 from tests.integrations.metrics_of_clients import at_work
+from tests.waiting import until
 
 DASHBOARD: dict[str, Any] = json.loads(
     files("aioprod.integrations.prometheus").joinpath("grafana.json").read_text(encoding="utf-8")
 )
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel["targets"]]
-# A metric with its selector, which may have ranges and braces behind it.
+OUTBOX = "kafka_outbox_"
+# A metric with its selector, which may be followed by ranges and braces.
 METRIC = re.compile(r"\b(kafka_\w+)(?:\{([^}]*)\})?")
 
 
@@ -30,21 +37,45 @@ def labels_of(selector: str | None) -> set[str]:
 
 
 async def emitted(broker: EmbeddedCluster) -> dict[str, set[str]]:
-    """The labels of each metric that a scrape has."""
+    """The labels of each metric that a scrape of clients has."""
     registry = CollectorRegistry(auto_describe=True)
-    found: defaultdict[str, set[str]] = defaultdict(set)
     async with at_work(broker, registry):
-        for family in registry.collect():
-            for sample in family.samples:
-                found[sample.name].update(sample.labels)
+        return labels_by_metric(registry)
+
+
+def labels_by_metric(registry: CollectorRegistry) -> dict[str, set[str]]:
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for family in registry.collect():
+        for sample in family.samples:
+            found[sample.name].update(sample.labels)
     return found
 
 
 @pytest.mark.virtual_time
 async def test_each_expression_names_metrics_and_labels_that_exist(broker: EmbeddedCluster) -> None:
-    known = await emitted(broker)
-    assert len(EXPRESSIONS) > 30
-    for expression in EXPRESSIONS:
+    expressions = [each for each in EXPRESSIONS if OUTBOX not in each]
+    assert len(expressions) > 30
+    check_expressions(expressions, await emitted(broker))
+
+
+async def test_expressions_about_the_outbox_name_metrics_that_exist(
+    broker: EmbeddedCluster, tmp_path: Path
+) -> None:
+    path, registry = str(tmp_path / "shop.db"), CollectorRegistry()
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(ddl("sqlite"))
+    async with OutboxRelay(path, broker.bootstrap_servers) as relay:
+        exported = PrometheusOutboxRelay(relay, registry)
+        await until(relay.metrics_by_shard)
+        known = labels_by_metric(registry)
+        exported.close()
+    expressions = [each for each in EXPRESSIONS if OUTBOX in each]
+    assert len(expressions) > 5
+    check_expressions(expressions, known)
+
+
+def check_expressions(expressions: list[str], known: dict[str, set[str]]) -> None:
+    for expression in expressions:
         used = METRIC.findall(expression)
         assert used, expression
         grouped = {
@@ -68,7 +99,7 @@ def test_each_panel_has_an_expression_a_legend_and_a_unit() -> None:
         for target in panel["targets"]:
             assert METRIC.search(target["expr"]), panel["title"]
             shown = re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])
-            assert shown, "each series can be told from the others"
+            assert shown, "each series differs from the others"
             kept = re.findall(r"\bby \(([^)]*)\)", target["expr"])
             assert not kept or set(shown) <= set(re.findall(r"\w+", kept[-1])), panel["title"]
 
@@ -76,8 +107,8 @@ def test_each_panel_has_an_expression_a_legend_and_a_unit() -> None:
 def test_parentheses_and_variables_are_those_that_there_are() -> None:
     variables = {each["name"] for each in DASHBOARD["templating"]["list"]} | {"__rate_interval"}
     for expression in EXPRESSIONS:
-        for opening, closing in ("()", "{}", "[]"):
-            assert expression.count(opening) == expression.count(closing), expression
+        for first, last in ("()", "{}", "[]"):
+            assert expression.count(first) == expression.count(last), expression
         assert set(re.findall(r"\$(\w+)", expression)) <= variables, expression
 
 
@@ -98,6 +129,6 @@ def test_panels_have_their_own_ids_and_places() -> None:
 
 def test_there_is_a_row_for_each_kind_of_client() -> None:
     rows = [panel["title"] for panel in DASHBOARD["panels"] if panel["type"] == "row"]
-    assert rows == ["Producers", "Consumers", "Processors", "Share consumers"]
-    for kind in ("producer", "consumer", "processor", "share_consumer"):
+    assert rows == ["Producers", "Consumers", "Processors", "Share consumers", "Outbox relays"]
+    for kind in ("producer", "consumer", "processor", "share_consumer", "outbox_relay"):
         assert any(f"kafka_{kind}_" in expression for expression in EXPRESSIONS)

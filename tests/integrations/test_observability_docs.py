@@ -1,4 +1,4 @@
-"""What docs/observability.md shows works as it stands there, and it names each metric."""
+"""The programs of docs/observability.md run unchanged, and the page names each metric."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def names_of(row: str) -> list[str]:
 
 async def test_alerts_are_about_metrics_that_exist(broker: EmbeddedCluster) -> None:
     known = await emitted(broker)
-    alerts = TEXT.partition("Worth an alert:")[2].partition("\n## ")[0]
+    alerts = TEXT.partition("Useful alerts:")[2].partition("\n## ")[0]
     named = re.findall(r"\bkafka_\w+", alerts)
     assert len(named) == 10 and set(named) <= set(known)
 

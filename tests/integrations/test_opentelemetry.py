@@ -57,7 +57,7 @@ LOST = RecordMetadata("orders", 3, -1, -1)
 
 
 class Spans:
-    """What a tracer provider exported, and the provider."""
+    """A tracer provider, and the spans that it exported."""
 
     def __init__(self) -> None:
         self.exporter = InMemorySpanExporter()
@@ -196,7 +196,7 @@ def test_closing_ends_what_has_no_outcome(spans: Spans) -> None:
     assert interceptor.open_spans == 0
 
 
-def test_the_number_of_open_spans_is_bounded_and_said_once(
+def test_the_number_of_open_spans_is_bounded_and_logged_once(
     spans: Spans, caplog: pytest.LogCaptureFixture
 ) -> None:
     interceptor = OpenTelemetryInterceptor(spans.provider, max_open_spans=10)

@@ -122,12 +122,12 @@ async def test_what_a_share_consumer_does_is_measured(
     }
     receive = {"messaging.operation.name": "poll", "messaging.operation.type": "receive"}
     assert (value(consumed), consumed.attributes) == (3, {**place, **receive})
-    settle = {"messaging.operation.name": "acknowledge", "messaging.operation.type": "settle"}
+    until_idle = {"messaging.operation.name": "acknowledge", "messaging.operation.type": "settle"}
     acknowledged: list[tuple[Any, ...]] = []
     for point in seen["aioprod.acknowledgements {message}"]:
         of = dict(point.attributes or {})
         outcome = of.pop("aioprod.acknowledge_type"), of.pop("error.type", None)
-        assert of == {**place, **settle}
+        assert of == {**place, **until_idle}
         acknowledged.append((*outcome, value(point)))
     assert sorted(acknowledged, key=str) == [
         ("accept", "INVALID_RECORD_STATE", 1),

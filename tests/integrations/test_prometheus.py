@@ -198,7 +198,7 @@ def test_one_observer_for_two_producers_is_refused(
     )
 
 
-def test_a_name_that_somebody_else_uses_is_refused_and_nothing_stays_behind(
+def test_a_name_that_is_in_use_is_refused_and_nothing_is_left(
     registry: CollectorRegistry,
 ) -> None:
     from prometheus_client import Gauge
@@ -360,7 +360,7 @@ LAG = "kafka_processor_partition_records_lag"
 async def test_a_scrape_may_ask_for_any_name_before_there_is_a_value(
     broker: EmbeddedCluster, registry: CollectorRegistry
 ) -> None:
-    """What a registry hears at the registration is all that it can be asked for later."""
+    """A scrape has no name that the registry did not see at the registration."""
     async with at_work(broker, registry):
         described = {
             family.name

@@ -1,4 +1,4 @@
-"""What handlers, commits and outputs of a run must look like; functions over what was seen."""
+"""Checks the handlers, commits and outputs of a run: functions over the events that were seen."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Call(NamedTuple):
 
 @dataclass
 class History:
-    """What was seen during a run, in the order of time.
+    """The events of a run, in the order of time.
 
     Attributes:
         calls: the steps of all handlers.
@@ -152,6 +152,6 @@ def disordered_outputs(outputs: Sequence[tuple[bytes, int]]) -> list[str]:
     findings = []
     for key, number in outputs:
         if number < last.get(key, -1):
-            findings.append(f"{key!r}: {number} behind {last[key]}")
+            findings.append(f"{key!r}: {number} after {last[key]}")
         last[key] = number
     return findings

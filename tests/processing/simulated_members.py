@@ -65,7 +65,7 @@ _OF_CLASSIC_GROUPS = (ApiKey.HEARTBEAT, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
 
 @dataclass
 class Plan:
-    """What a run is like, drawn from the seed."""
+    """The parameters of a run, drawn from the seed."""
 
     rng: random.Random
     guarantee: str
@@ -228,12 +228,12 @@ class Run:
 
     def look_at(self, name: str, processor: Processor[Any, Any]) -> None:
         """Check the bounds of a member."""
-        figures = processor.metrics()
+        measured = processor.metrics()
         settings = self.plan.settings
-        if figures["records-in-flight"] > settings["concurrency"]:
+        if measured["records-in-flight"] > settings["concurrency"]:
             self.history.findings.append(f"{name}: more handlers than concurrency")
         most = settings["max_pending_records"] * PARTITIONS
-        if figures["records-in-flight"] + figures["records-queued"] > most:
+        if measured["records-in-flight"] + measured["records-queued"] > most:
             self.history.findings.append(f"{name}: more records than max_pending_records")
         runner = processor._runner
         for items in processor._workers._tasks.values():
@@ -307,7 +307,7 @@ class Run:
             self.add_member()
 
     async def refuse_outputs(self) -> None:
-        """Let the broker refuse outputs now and then, after later ones of their keys were sent."""
+        """Let the broker refuse some outputs, after later ones of their keys were sent."""
         rng = random.Random(self.plan.rng.getrandbits(32))
         topic_id = self.cluster.topics[OUTPUT].topic_id
 
@@ -328,7 +328,7 @@ class Run:
         await until(condition, LIMIT_S)
 
     def is_committed(self) -> bool:
-        """Whether all positions are committed up to the end."""
+        """Return whether all positions are committed up to the end."""
         committed = {tp.partition: at for tp, at in self.cluster.committed_offsets(GROUP).items()}
         return all(committed.get(p, 0) > offsets[-1] for p, offsets in self.starts.items())
 

@@ -16,8 +16,9 @@ from aioprod import (
     ProducerRecord,
     TopicPartition,
 )
+from aioprod.dead_letter_headers import PROCESSOR as PREFIX
 from aioprod.processing import RetryPolicy, RetryTopic
-from aioprod.processing.failure_headers import PREFIX, forwarded, origin_of
+from aioprod.processing.failure_headers import forwarded, origin_of
 from aioprod.processing.partitions import CompletedOffsets, PartitionProgress
 from aioprod.processing.records import outputs_of
 from aioprod.processing.retries import (
@@ -289,7 +290,7 @@ def test_a_record_of_a_retry_topic_waits_for_its_delay_at_most(
         ({"retry_topics": [("r", 1)]}, "set keep_order=False"),
         ({"retry_topics": [("", 1)], "keep_order": False}, "topic '': must be a name"),
         ({"retry_topics": [("r", -1)], "keep_order": False}, "delay_ms of 'r'=-1: must be from 0"),
-        ({"retry_topics": [("r", 1), ("r", 2)], "keep_order": False}, "may be there once"),
+        ({"retry_topics": [("r", 1), ("r", 2)], "keep_order": False}, "may be listed once"),
     ],
 )
 def test_a_policy_that_makes_no_sense_is_refused(settings: dict[str, object], text: str) -> None:
@@ -300,7 +301,7 @@ def test_a_policy_that_makes_no_sense_is_refused(settings: dict[str, object], te
 # -- headers and outputs ---------------------------------------------------------------------------
 
 
-def test_headers_tell_origin_error_and_attempts_over_several_topics() -> None:
+def test_headers_show_origin_error_and_attempts_over_several_topics() -> None:
     read = record(7, b"k")
     origin = origin_of(read, is_retry=False)
     sent = forwarded(read, origin, "retry", "billing", ValueError("no stock"), 3)

@@ -20,6 +20,7 @@ from tests.consumer.recreated import (
     places,
     topic_of,
 )
+from tests.selection import square_by_default
 
 PARTITIONS = 2
 Raw = Record[bytes | None, bytes | None]
@@ -40,7 +41,7 @@ def consumer_settings(strategy: str, protocol: str) -> Any:
 
 
 def processor_of(
-    got: Got, broker: EmbeddedCluster, guarantee: str, strategy: str, protocol: str
+    got: Got, broker: EmbeddedCluster, guarantee: Any, strategy: str, protocol: str
 ) -> Processor[bytes | None, bytes | None]:
     """A processor whose handlers of old records hang at the last one, which is not committed."""
 
@@ -62,11 +63,14 @@ def processor_of(
 
 
 @pytest.mark.virtual_time
-@pytest.mark.parametrize("count", [1, 2, 3])
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-@pytest.mark.parametrize("guarantee", ["at_most_once", "at_least_once", "exactly_once"])
+@pytest.mark.parametrize(
+    ("guarantee", "protocol", "count"),
+    square_by_default(
+        ["at_most_once", "at_least_once", "exactly_once"], ["classic", "consumer"], [1, 2, 3]
+    ),
+)
 async def test_all_records_of_the_new_topic_are_handled(
-    broker: EmbeddedCluster, guarantee: str, protocol: str, count: int
+    broker: EmbeddedCluster, guarantee: Any, protocol: str, count: int
 ) -> None:
     got = Got()
     broker.create_topic("outputs", 1)

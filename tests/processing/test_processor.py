@@ -162,7 +162,7 @@ async def test_retry_topics_then_the_dead_letter_topic(
     given = settings(broker, retry=policy, dead_letter_topic="dead", guarantee=guarantee)
     async with Processor(handle, "orders", **given) as processor:
         await until(lambda: processor.metrics()["records-dead-lettered-total"], 600)
-        figures = processor.metrics()
+        measured = processor.metrics()
     assert [record.attempt for record, _ in seen] == [1, 2, 3]
     # The handler sees the same record each time.
     assert {record._replace(attempt=0) for record, _ in seen} == {seen[0][0]._replace(attempt=0)}
@@ -176,8 +176,8 @@ async def test_retry_topics_then_the_dead_letter_topic(
     assert headers["aioprod.attempts"] == b"3"
     assert headers["aioprod.error-class"] == b"builtins.ValueError"
     assert headers["aioprod.error-message"] == b"no stock"
-    assert figures["records-dead-lettered-total"] == 1
-    assert figures["records-retried-total"] == 2
+    assert measured["records-dead-lettered-total"] == 1
+    assert measured["records-retried-total"] == 2
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
@@ -337,8 +337,8 @@ async def test_only_the_record_at_fault_of_a_batch_is_dead_lettered(
 # -- order, buffers --------------------------------------------------------------------------------
 
 
-async def test_handlers_that_never_wait_leave_time_for_other_work(broker: EmbeddedCluster) -> None:
-    """Together they hold the event loop for 10 ms, and then for a record of each."""
+async def test_handlers_that_never_wait_leave_time_for_other_tasks(broker: EmbeddedCluster) -> None:
+    """Together they keep the event loop for 10 ms, and then for a record of each."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimulatedLoop)
     turns = [loop.time()]
@@ -346,20 +346,20 @@ async def test_handlers_that_never_wait_leave_time_for_other_work(broker: Embedd
     async def handle(record: Raw) -> None:
         loop.jump(0.002)
 
-    async def other_work() -> None:
+    async def other_task() -> None:
         while True:
             await asyncio.sleep(0)
             turns.append(loop.time())
 
     await fill(broker, *(b"%d" % number for number in range(500)), key=None)
     async with Processor(handle, "orders", **settings(broker, concurrency=16)):
-        other = asyncio.create_task(other_work())
+        other = asyncio.create_task(other_task())
         await until(committed(broker, 500))
         other.cancel()
     assert max(after - before for before, after in pairwise(turns)) < 0.01 + 17 * 0.002
 
 
-async def test_a_slow_key_does_not_hold_up_others_beyond_the_buffer(
+async def test_a_slow_key_does_not_delay_others_beyond_the_buffer(
     broker: EmbeddedCluster,
 ) -> None:
     release = asyncio.Event()
@@ -506,7 +506,7 @@ async def test_a_failed_start_leaves_nothing_open(broker: EmbeddedCluster) -> No
         await processor.run(handle_signals=False)
     assert processor.state.status is ProcessorStatus.STOPPED
     await processor.stop()
-    with pytest.raises(ConfigError, match="starts once"):
+    with pytest.raises(ConfigError, match="can be started only once"):
         await processor.start()
 
 
@@ -528,23 +528,23 @@ async def test_deserializers_are_closed_with_the_processor(broker: EmbeddedClust
 # -- observers, state ------------------------------------------------------------------------------
 
 
-async def test_observers_hear_of_everything_and_break_nothing(
+async def test_observers_learn_of_everything_and_break_nothing(
     broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    heard: list[Any] = []
+    received: list[Any] = []
 
     class Spy(ProcessorObserver):
         def on_handled(self, event: Handled) -> None:
-            heard.append(event)
+            received.append(event)
 
         def on_handler_failed(self, event: HandlerFailed) -> None:
-            heard.append(event)
+            received.append(event)
 
         def on_dead_letter(self, event: DeadLettered) -> None:
-            heard.append(event)
+            received.append(event)
 
         def on_offsets_committed(self, event: OffsetsCommitted) -> None:
-            heard.append(event)
+            received.append(event)
 
     class Faulty(ProcessorObserver):
         def on_handled(self, event: Handled) -> None:
@@ -558,15 +558,15 @@ async def test_observers_hear_of_everything_and_break_nothing(
     given = settings(broker, observers=[Faulty(), Spy()], dead_letter_topic="dead")
     async with Processor(handle, "orders", **given) as processor:
         await until(committed(broker, 2))
-        figures = processor.metrics()
-    kinds = [type(event) for event in heard]
+        measured = processor.metrics()
+    kinds = [type(event) for event in received]
     assert kinds[:4] == [HandlerFailed, HandlerFailed, DeadLettered, Handled]
-    assert [event.next_step for event in heard[:2]] == ["retry", "dead letter"]
-    assert [event.attempt for event in heard[:2]] == [1, 2]
-    assert heard[-1] == OffsetsCommitted({ORDERS: 2})
+    assert [event.next_step for event in received[:2]] == ["retry", "dead letter"]
+    assert [event.attempt for event in received[:2]] == [1, 2]
+    assert received[-1] == OffsetsCommitted({ORDERS: 2})
     assert "Faulty.on_handled failed" in caplog.text
-    assert figures["records-handled-total"] == 1 and figures["handler-errors-total"] == 2
-    assert figures["assigned-partitions"] == 1 and figures["records-queued"] == 0
+    assert measured["records-handled-total"] == 1 and measured["handler-errors-total"] == 2
+    assert measured["assigned-partitions"] == 1 and measured["records-queued"] == 0
 
 
 async def test_ready_and_healthy(broker: EmbeddedCluster) -> None:
@@ -715,10 +715,13 @@ async def test_a_zombie_stops(broker: EmbeddedCluster) -> None:
     ("changes", "text"),
     [
         ({"drain_timeout_ms": 300_000}, "must be below max_poll_interval_ms=300000"),
-        ({"dead_letter_topic": "orders"}, "topic 'orders' is a topic to read"),
+        (
+            {"dead_letter_topic": "orders"},
+            "topic 'orders' is read, and failed records are sent to it",
+        ),
         (
             {"retry": RetryPolicy(keep_order=False, retry_topics=[RetryTopic("orders", 1)])},
-            "topic 'orders' is a topic to read",
+            "topic 'orders' is read, and failed records are sent to it",
         ),
         ({"group_id": ""}, "group_id=''"),
         ({"order": "keys"}, "order='keys': must be one of key, partition, none"),
@@ -730,14 +733,14 @@ async def test_a_zombie_stops(broker: EmbeddedCluster) -> None:
         ({"concurency": 3}, "unknown setting 'concurency': did you mean 'concurrency'"),
         ({"linger_ms": 3}, "give it as producer={'linger_ms': ...}"),
         ({"session_timeout_ms": 3}, "give it as consumer={'session_timeout_ms': ...}"),
-        ({"consumer": {"enable_auto_commit": True}}, "the processor sets it"),
-        ({"producer": {"value_serializer": str}}, "the processor sets it"),
+        ({"consumer": {"enable_auto_commit": True}}, "is set by the processor"),
+        ({"producer": {"value_serializer": str}}, "is set by the processor"),
         (
             {
                 "dead_letter_topic": "r",
                 "retry": RetryPolicy(keep_order=False, retry_topics=[RetryTopic("r", 1)]),
             },
-            "is one of retry_topics",
+            "must not be in retry_topics",
         ),
     ],
 )

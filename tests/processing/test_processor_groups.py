@@ -34,7 +34,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 class Few(TypedDict, total=False):
     """The settings that tests change."""
 
-    guarantee: str
+    guarantee: Any
     concurrency: int
 
 
@@ -135,7 +135,7 @@ async def test_exactly_once_copies_each_record_once(servers: str, protocol: str)
         return ProducerRecord(target, record.value, record.key)
 
     values = await write(servers, source)
-    seen: list[bytes] = []
+    seen: list[Any] = []
     made = [
         processor_of(handle, source, servers, protocol, name, guarantee="exactly_once")
         for name in ("first", "second")

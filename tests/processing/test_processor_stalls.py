@@ -1,5 +1,5 @@
-"""A processor whose partition makes no progress says so once, with what holds it up: in the log, in
-its state, to probes, and in the figures of its consumer.
+"""A processor whose partition makes no progress says so once, with what keeps it up: in the log, in
+its state, to probes, and in the numbers of its consumer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LIMIT_S = 4.0
 UNHEALTHY_S = 10.0
 
 
-class Heard(ConsumerObserver):
+class Received(ConsumerObserver):
     def __init__(self) -> None:
         self.stalls: list[StallChanged] = []
 
@@ -34,12 +34,12 @@ class Heard(ConsumerObserver):
         self.stalls.append(event)
 
 
-def watched(broker: EmbeddedCluster, heard: Heard, **changes: Any) -> Any:
+def watched(broker: EmbeddedCluster, received: Received, **changes: Any) -> Any:
     return settings(
         broker,
         max_pending_records=8,
         unhealthy_after_ms=int(UNHEALTHY_S * 1000),
-        consumer={"stall_timeout_ms": int(LIMIT_S * 1000), "observers": [heard]},
+        consumer={"stall_timeout_ms": int(LIMIT_S * 1000), "observers": [received]},
         **changes,
     )
 
@@ -66,7 +66,7 @@ async def healthy_probe(processor: ProcessorBase) -> tuple[int, dict[str, Any]]:
 
 
 async def assert_stalls(
-    processor: ProcessorBase, caplog: pytest.LogCaptureFixture, heard: Heard, reason: str
+    processor: ProcessorBase, caplog: pytest.LogCaptureFixture, received: Received, reason: str
 ) -> None:
     """It does, says so once, is healthy at first, and unhealthy later."""
     await until(lambda: processor.state.status is ProcessorStatus.STALLED)
@@ -79,17 +79,17 @@ async def assert_stalls(
     assert (status, body["status"]) == (503, "stalled") and reason in body["error"]
     (line,) = warnings(caplog)
     assert reason in line
-    (event,) = heard.stalls
+    (event,) = received.stalls
     assert reason in event.reason and not event.is_over
 
 
 async def assert_reads_again(
-    broker: EmbeddedCluster, processor: ProcessorBase, heard: Heard, position: int
+    broker: EmbeddedCluster, processor: ProcessorBase, received: Received, position: int
 ) -> None:
     await until(committed(broker, position))
     await until(lambda: processor.state.status is ProcessorStatus.RUNNING)
     assert processor.ready and processor.healthy
-    assert [event.is_over for event in heard.stalls] == [False, True]
+    assert [event.is_over for event in received.stalls] == [False, True]
 
 
 async def test_a_handler_that_is_busy(
@@ -102,13 +102,13 @@ async def test_a_handler_that_is_busy(
             await free.wait()
 
     await fill(broker, *(b"%d" % number for number in range(40)), key=None)
-    heard = Heard()
-    async with Processor(handle, "orders", **watched(broker, heard)) as processor:
+    received = Received()
+    async with Processor(handle, "orders", **watched(broker, received)) as processor:
         reason = "it is paused: the handler of the record at offset 2 is busy"
-        await assert_stalls(processor, caplog, heard, reason)
-        assert heard.stalls[0].partition == ORDERS
+        await assert_stalls(processor, caplog, received, reason)
+        assert received.stalls[0].partition == ORDERS
         free.set()
-        await assert_reads_again(broker, processor, heard, 40)
+        await assert_reads_again(broker, processor, received, 40)
 
 
 async def test_all_handlers_are_busy_with_other_partitions(
@@ -121,17 +121,17 @@ async def test_all_handlers_are_busy_with_other_partitions(
             await free.wait()
 
     await fill(broker, *(b"%d" % number for number in range(40)))
-    heard = Heard()
-    given = watched(broker, heard, concurrency=1)
+    received = Received()
+    given = watched(broker, received, concurrency=1)
     async with Processor(handle, "retry.1", "orders", **given) as processor:
         await until(committed(broker, 40))
         await fill_topic(broker, "retry.1", 1)
         await until(lambda: processor.in_flight_by_key())
         await fill(broker, *(b"%d" % number for number in range(40)))
         reason = "the record at offset 40 waits, all 1 handlers are busy"
-        await assert_stalls(processor, caplog, heard, reason)
+        await assert_stalls(processor, caplog, received, reason)
         free.set()
-        await assert_reads_again(broker, processor, heard, 80)
+        await assert_reads_again(broker, processor, received, 80)
 
 
 async def test_a_retry_that_is_due_with_all_handlers_busy(
@@ -147,13 +147,13 @@ async def test_a_retry_that_is_due_with_all_handlers_busy(
             await free.wait()
 
     await fill(broker, *(b"%d" % number for number in range(40)), key=None)
-    heard = Heard()
-    given = watched(broker, heard, concurrency=1)
+    received = Received()
+    given = watched(broker, received, concurrency=1)
     async with Processor(handle, "orders", **given) as processor:
         reason = "the record at offset 0 waits, all 1 handlers are busy"
-        await assert_stalls(processor, caplog, heard, reason)
+        await assert_stalls(processor, caplog, received, reason)
         free.set()
-        await assert_reads_again(broker, processor, heard, 40)
+        await assert_reads_again(broker, processor, received, 40)
 
 
 async def fill_topic(broker: EmbeddedCluster, topic: str, records: int) -> None:
@@ -169,15 +169,15 @@ async def test_transactions_that_are_not_committed(
 
     await fill(broker, *(b"%d" % number for number in range(40)))
     rule = broker.on_every(ApiKey.TXN_OFFSET_COMMIT, hold())
-    heard = Heard()
+    received = Received()
     given = watched(
-        broker, heard, guarantee="exactly_once", producer={"request_timeout_ms": 60_000}
+        broker, received, guarantee="exactly_once", producer={"request_timeout_ms": 60_000}
     )
     async with Processor(handle, "orders", **given) as processor:
-        await assert_stalls(processor, caplog, heard, "what is done is not committed yet")
+        await assert_stalls(processor, caplog, received, "processed records are not committed yet")
         rule.cancel()
         rule.release()
-        await assert_reads_again(broker, processor, heard, 40)
+        await assert_reads_again(broker, processor, received, 40)
 
 
 async def test_handlers_that_are_slow_and_end_are_no_stall(
@@ -191,15 +191,15 @@ async def test_handlers_that_are_slow_and_end_are_no_stall(
         await asyncio.sleep(LIMIT_S * 0.75)
 
     await fill(broker, *(b"%d" % number for number in range(20)))
-    heard = Heard()
-    async with Processor(handle, "orders", **watched(broker, heard)) as processor:
+    received = Received()
+    async with Processor(handle, "orders", **watched(broker, received)) as processor:
         while not committed(broker, 20)():
             assert processor.state.status in (ProcessorStatus.STARTING, ProcessorStatus.RUNNING)
             await asyncio.sleep(0.1)
-    assert heard.stalls == [] and warnings(caplog) == []
+    assert received.stalls == [] and warnings(caplog) == []
 
 
-async def test_a_record_that_waits_for_its_retry_is_no_stall(
+async def test_a_record_that_waits_for_its_retry_is_not_a_stall(
     broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def handle(record: Raw) -> None:
@@ -207,15 +207,15 @@ async def test_a_record_that_waits_for_its_retry_is_no_stall(
             raise ValueError
 
     await fill(broker, *(b"%d" % number for number in range(40)))
-    heard = Heard()
-    given = watched(broker, heard)
+    received = Received()
+    given = watched(broker, received)
     given["retry"] = RetryPolicy(attempts=2, backoff_ms=50_000, backoff_max_ms=50_000)
     async with Processor(handle, "orders", **given) as processor:
         await until(lambda: processor.metrics()["records-retried-total"])
         for _ in range(300):
             assert processor.state.status is ProcessorStatus.RUNNING and processor.healthy
             await asyncio.sleep(0.1)
-    assert heard.stalls == [] and warnings(caplog) == []
+    assert received.stalls == [] and warnings(caplog) == []
 
 
 @pytest.mark.parametrize(
@@ -232,8 +232,8 @@ async def test_brokers_that_refuse(broker: EmbeddedCluster, api: ApiKey, code: E
 
     await fill(broker, b"a")
     rule = broker.on(api, fail(code), times=None)
-    heard = Heard()
-    async with BatchProcessor(handle, "orders", **watched(broker, heard)) as processor:
+    received = Received()
+    async with BatchProcessor(handle, "orders", **watched(broker, received)) as processor:
         await until(lambda: processor.state.status is ProcessorStatus.FAILING)
         assert code.name in str(processor.state.error)
         assert processor.healthy and not processor.ready

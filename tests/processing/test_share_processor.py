@@ -79,7 +79,7 @@ class Handled:
     """A handler that notes its calls.
 
     Args:
-        fails: which calls fail.
+        fails: the calls that fail.
         seconds: how long a call takes.
     """
 
@@ -159,14 +159,14 @@ async def test_another_member_gets_what_one_can_not_handle(topic: ShareTopic) ->
 async def test_a_record_that_fails_each_time_is_a_dead_letter(
     broker: EmbeddedCluster, topic: ShareTopic, deliveries: int
 ) -> None:
-    told: list[tuple[str, int]] = []
+    reported: list[tuple[str, int]] = []
 
     class Observer(ProcessorObserver):
         def on_handler_failed(self, event: HandlerFailed) -> None:
-            told.append((event.next_step, event.attempt))
+            reported.append((event.next_step, event.attempt))
 
         def on_dead_letter(self, event: DeadLettered) -> None:
-            told.append((event.dead_letter_topic, event.attempts))
+            reported.append((event.dead_letter_topic, event.attempts))
 
     handle = Handled(lambda record: record.value == b"1")
     await topic.write([0, 1, 2])
@@ -182,7 +182,7 @@ async def test_a_record_that_fails_each_time_is_a_dead_letter(
     assert headers["aioprod.original-topic"] == topic.topic.encode()
     assert headers["aioprod.original-offset"] == b"1"
     assert headers["aioprod.error-class"] == b"builtins.ValueError"
-    assert told == [("retry", 1), ("release", 2)] * (deliveries - 1) + [
+    assert reported == [("retry", 1), ("release", 2)] * (deliveries - 1) + [
         ("retry", 1),
         ("dead letter", 2),
         ("dead", 2),
@@ -293,11 +293,11 @@ async def test_no_more_is_locked_than_can_soon_be_handled(
 async def test_a_record_that_comes_back_is_not_handled_twice_at_a_time(
     broker: EmbeddedCluster, topic: ShareTopic
 ) -> None:
-    told: list[Acknowledged] = []
+    reported: list[Acknowledged] = []
 
     class Observer(ProcessorObserver):
         def on_acknowledged(self, event: Acknowledged) -> None:
-            told.append(event)
+            reported.append(event)
 
     await topic.write([0, 1])
     slow = Handled(seconds=60.0)  # it checks that
@@ -308,7 +308,7 @@ async def test_a_record_that_comes_back_is_not_handled_twice_at_a_time(
         await until_done(topic)
     assert sorted(slow.values) == [0, 1]
     # What is said counts for the new delivery.
-    assert {event.error for event in told} == {None}
+    assert {event.error for event in reported} == {None}
 
 
 async def test_the_record_of_a_topic_that_was_created_again_is_another_one(
@@ -334,14 +334,14 @@ async def test_the_record_of_a_topic_that_was_created_again_is_another_one(
     assert ended == [b"1", b"0"]
 
 
-async def test_acknowledgements_that_are_not_confirmed_are_told(
+async def test_acknowledgements_that_are_not_confirmed_are_reported(
     broker: EmbeddedCluster, topic: ShareTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[KafkaError | None] = []
+    reported: list[KafkaError | None] = []
 
     class Observer(ProcessorObserver):
         def on_acknowledged(self, event: Acknowledged) -> None:
-            told.append(event.error)
+            reported.append(event.error)
 
     async def handle(record: Raw) -> None:
         if record.delivery_count == 1:
@@ -352,7 +352,7 @@ async def test_acknowledgements_that_are_not_confirmed_are_told(
         await until_done(topic)
         assert it.metrics()["records-handled-total"] == 2
         assert it.metrics()["acknowledgement-errors-total"] == 1
-    assert isinstance(told[0], BrokerError) and told[1:] == [None]
+    assert isinstance(reported[0], BrokerError) and reported[1:] == [None]
     assert "-0 at 0: " in caplog.text
 
 
@@ -493,24 +493,27 @@ async def test_the_limit_of_the_group_is_checked(topic: ShareTopic) -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"order": "key"}, r"order='key': a share group has no order"),
-        ({"guarantee": "exactly_once"}, r"guarantee='exactly_once': a share group"),
+        ({"order": "key"}, r"order='key': not supported, as a share group has no order"),
+        (
+            {"guarantee": "exactly_once"},
+            r"guarantee='exactly_once': not supported, as a share group",
+        ),
         ({"dead_letter_topic": None}, r"dead_letter_topic=None with reject_failed=False: name"),
         ({"reject_failed": True}, r"dead_letter_topic='dead' with reject_failed=True"),
         ({"max_deliveries": 11}, r"max_deliveries=11: must be .* 1 .* 10"),
         ({"max_pending_records": 1}, r"max_pending_records=1: must be"),
         (
             {"retry": RetryPolicy(keep_order=False, retry_topics=[RetryTopic("r", 1)])},
-            r"retry_topics: a share group has none",
+            r"retry_topics: not supported in a share group",
         ),
         ({"consumer": {"max_lock_renewal_ms": 0}}, r"max_lock_renewal_ms=0: must be at least 1"),
         (
             {"consumer": {"share_acknowledgement_mode": "implicit"}},
-            r"consumer: share_acknowledgement_mode='implicit': the processor sets it",
+            r"consumer: share_acknowledgement_mode='implicit': is set by the processor",
         ),
         ({"max_poll_records": 7}, r"max_poll_records: is a setting of the consumer"),
         ({"max_delivery": 7}, r"unknown setting 'max_delivery': did you mean 'max_deliveries'"),
-        ({"dead_letter_topic": "t"}, r"topic 't' is a topic to read, and gets failed records"),
+        ({"dead_letter_topic": "t"}, r"topic 't' is read, and failed records are sent to it"),
     ],
 )
 def test_bad_settings(settings: dict[str, Any], text: str) -> None:

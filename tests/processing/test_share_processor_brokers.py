@@ -106,8 +106,8 @@ async def test_all_ways_of_a_record(share_broker: str) -> None:
         dead, out, bootstrap_servers=share_broker, auto_offset_reset="earliest"
     ) as consumer:
         found = [await consumer.getone(timeout_ms=20_000) for _ in range(20)]
-    assert sorted(each.value for each in found if each.topic == out) == sorted(
-        b"%d" % number for number in range(20) if number != 1
+    assert sorted(str(each.value) for each in found if each.topic == out) == sorted(
+        str(b"%d" % number) for number in range(20) if number != 1
     )
     (letter,) = (each for each in found if each.topic == dead)
     assert dict(letter.headers)["aioprod.delivery-count"] == b"2"

@@ -23,6 +23,7 @@ import aioprod
 from aioprod import Producer, TopicPartition
 from aioprod.processing import Processor, Record
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
+from tests.selection import needs_posix
 
 LIMIT_S = 60
 PROGRAM = """
@@ -68,6 +69,7 @@ def working(
             process.wait(10)
 
 
+@needs_posix
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_the_handler_end(
     threaded_broker: ThreadedCluster, tmp_path: Path, number: signal.Signals
@@ -81,6 +83,7 @@ def test_a_signal_lets_the_handler_end(
     assert threaded_broker.group("g").members == {}
 
 
+@needs_posix
 def test_a_second_signal_ends_at_once(threaded_broker: ThreadedCluster, tmp_path: Path) -> None:
     output = tmp_path / "output"
     with working(threaded_broker, 1_000, output) as process:
@@ -94,6 +97,7 @@ def test_a_second_signal_ends_at_once(threaded_broker: ThreadedCluster, tmp_path
     assert threaded_broker.committed_offsets("g") == {}
 
 
+@needs_posix
 def test_a_signal_ends_a_start_that_waits(tmp_path: Path) -> None:
     output = tmp_path / "output"
     with socket.create_server(("127.0.0.1", 0)) as silent, output.open("wb") as stream:

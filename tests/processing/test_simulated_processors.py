@@ -28,9 +28,22 @@ from tests.processing.simulated_members import (
     Run,
     running,
 )
+from tests.selection import by_default_each
 
-SEEDS = range(int(os.environ.get("AIOPROD_PROCESSING_SEEDS", "8")))
-SEEDS_OF_CONSUMER_PROTOCOL = range(int(os.environ.get("AIOPROD_PROCESSING_SEEDS", "3")))
+_FIRST, _MOST = 1, 8
+
+
+def _seeds(by_default: int) -> list[Any]:
+    """Return the seeds; all but the first are slow together, and the last run on demand."""
+    by_default = int(os.environ.get("AIOPROD_PROCESSING_SEEDS", by_default))
+    return [
+        *range(min(_FIRST, by_default)),
+        *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(_FIRST, by_default)),
+        *(pytest.param(seed, marks=pytest.mark.faults) for seed in range(by_default, _MOST)),
+    ]
+
+
+SEEDS, SEEDS_OF_CONSUMER_PROTOCOL = _seeds(2), _seeds(1)
 
 
 def outputs(run: Run) -> list[bytes]:
@@ -176,7 +189,14 @@ PLANTED: list[tuple[Judge, type, str, Any, int]] = [
 ]
 
 
-@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted[3].__name__)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "planted",
+    [
+        pytest.param(each, marks=by_default_each(3, place), id=each[3].__name__)
+        for place, each in enumerate(PLANTED)
+    ],
+)
 def test_planted_bugs_are_found(
     planted: tuple[Judge, type, str, Any, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Whether the topics for failed records exist is known at the start of a processor."""
+"""A processor checks at its start that the topics for failed records exist."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ async def test_a_cluster_that_creates_topics_automatically_creates_it(kind: Any)
             assert "missing" in broker.topics
 
 
-async def test_a_topic_that_may_not_be_seen_is_no_missing_one(broker: EmbeddedCluster) -> None:
+async def test_a_topic_without_permission_does_not_count_as_missing(
+    broker: EmbeddedCluster,
+) -> None:
     broker.create_topic("orders")
     broker.on_every(ApiKey.METADATA, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic="missing"))
     with pytest.raises(BrokerError, match="missing") as caught:

@@ -16,6 +16,7 @@ from aioprod.integrations.opentelemetry.processor import OpenTelemetryProcessorO
 from aioprod.integrations.opentelemetry.producer import (
     OpenTelemetryInterceptor,
     OpenTelemetryObserver,
+    trace_headers,
 )
 from aioprod.integrations.opentelemetry.share_consumer import (
     OpenTelemetryShareConsumerObserver,
@@ -30,4 +31,5 @@ __all__ = [
     "OpenTelemetryProcessorObserver",
     "OpenTelemetryShareConsumerObserver",
     "OpenTelemetryShareConsumerSpans",
+    "trace_headers",
 ]

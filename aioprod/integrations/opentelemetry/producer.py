@@ -24,16 +24,26 @@ from aioprod.integrations.opentelemetry.conventions import (
     server_attributes,
 )
 from aioprod.interceptors import ProducerInterceptor
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.metrics import BatchDone, BatchSent, ObservedProducer, ProducerObserver
-from aioprod.types import ProducerRecord, RecordMetadata, TopicPartition
+from aioprod.types import Header, ProducerRecord, RecordMetadata, TopicPartition
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 MAX_OPEN_SPANS = 100_000
 MAX_PARTITIONS = 10_000
 
 _SEND = operation("send", "send")
+
+
+def trace_headers() -> tuple[Header, ...]:
+    """Return the headers that propagate the current context, such as ``traceparent``:
+    ``Outbox(more_headers=trace_headers)``. The spans of a relay with
+    :class:`OpenTelemetryInterceptor` are then children of the span in which the record was added.
+    """
+    headers: list[Header] = []
+    propagate.inject(headers, setter=HEADER_SETTER)
+    return tuple(headers)
 
 
 class OpenTelemetryObserver(ProducerObserver):

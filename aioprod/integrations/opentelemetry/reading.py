@@ -1,4 +1,4 @@
-"""What the metrics of consumers and share consumers have in common."""
+"""The common metrics of consumers and share consumers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ReadingMeasurements:
         partitions: give each partition its own series of consumed messages.
 
     Attributes:
-        client: what identifies the client.
+        client: the labels that identify the client.
     """
 
     def __init__(self, meter: Meter, *, partitions: bool) -> None:

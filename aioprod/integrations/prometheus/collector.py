@@ -36,8 +36,8 @@ class Samples(NamedTuple):
 
     Attributes:
         group: Kafka's name of the group, such as ``producer-topic-metrics``.
-        labels: of these values, besides those of the client.
-        values: by Kafka's names.
+        labels: labels of these values, in addition to those of the client.
+        values: the values by Kafka's names.
     """
 
     group: str
@@ -53,7 +53,7 @@ class HistogramKind(NamedTuple):
 
     Attributes:
         name: without the prefix.
-        meaning: what its values are.
+        meaning: the meaning of its values.
         buckets: the upper bounds.
         labels: besides those of the client.
     """
@@ -65,11 +65,11 @@ class HistogramKind(NamedTuple):
 
 
 class ClientKind(NamedTuple):
-    """What all clients of a kind have in common.
+    """The common metrics of all clients of a kind.
 
     Attributes:
-        prefix: of all names.
-        labels: of each client; the first one is made unique.
+        prefix: prefix of all names.
+        labels: labels of each client; the first one is made unique.
         histograms: its histograms.
         example: all groups that a client may have, with any values: so a scrape may ask for names.
     """
@@ -86,7 +86,7 @@ class Clients(Collector):
     def __init__(self, kind: ClientKind) -> None:
         self._kind = kind
         self._clients: dict[tuple[str, ...], Read] = {}
-        self.histograms = {
+        self.histograms: dict[str, Histogram] = {
             each.name: Histogram(
                 f"{kind.prefix}_{each.name}",
                 each.meaning,

@@ -1,0 +1,1 @@
+"""Addresses of databases, asyncpg, and tables with versions, for the outbox and the inbox."""
