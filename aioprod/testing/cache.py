@@ -15,8 +15,8 @@ if sys.platform != "win32":
 
 
 class SetupError(RuntimeError):
-    """Java, jars or a real broker is not available; the message has the attempts and what to
-    install.
+    """Java, the jars or a real broker are not available. The message lists what was tried and what
+    to install.
     """
 
 
@@ -55,10 +55,10 @@ def sha256_of(path: Path) -> str:
 
 @contextmanager
 def locked(path: Path, timeout_s: float) -> Iterator[None]:
-    """Lock the file ``path`` against other processes and threads. The lock is released when
-    its process dies.
+    """Lock the file ``path`` against other processes and threads. The lock is released when the
+    process that has it dies.
 
-    On Windows nothing is locked: the protected operations must be atomic anyway.
+    On Windows this does nothing: the protected operations must be atomic in any case.
 
     Raises:
         SetupError: if the lock is not free within ``timeout_s`` seconds.

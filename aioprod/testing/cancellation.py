@@ -1,10 +1,12 @@
-"""Cancels a coroutine at each of its suspensions in turn, and checks the result."""
+"""Cancels a coroutine at each of its suspension points in turn, and checks the result."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Generator
 from typing import Any, Generic, TypeVar
+
+from aioprod.running_loop import start_task
 
 T = TypeVar("T")
 
@@ -13,10 +15,10 @@ _RUN_LIMIT_S = 30
 
 
 class _CancelledAt(Generic[T]):
-    """Runs a coroutine, and cancels its task when it is suspended for the n-th time.
+    """Runs a coroutine and cancels its task when it is suspended for the n-th time.
 
     Attributes:
-        reached: whether it was suspended n times.
+        reached: True if it was suspended n times.
     """
 
     def __init__(
@@ -68,23 +70,23 @@ async def cancel_at_each_point(
     Args:
         scenario: the coroutine function to run.
         check: a coroutine function that is called after each run as ``check(n, cancelled)``;
-            ``cancelled`` says whether the cancellation ended the scenario.
-        again_after: cancel a second time, this many suspensions later: while the scenario cleans
-            up. 0 means once.
-        promptly: cancel before anything runs that the suspension has just scheduled, such as the
-            first step of a task. A timer that fires in the same turn does this.
+            ``cancelled`` is True if the cancellation ended the scenario.
+        again_after: cancel a second time, this many suspensions later, while the scenario cleans
+            up. With 0, cancel once.
+        promptly: cancel before anything that was just scheduled runs, such as the first step of a
+            task. A timer that fires in the same iteration of the loop has this effect.
 
     Returns:
         The number of suspensions.
 
     Raises:
-        TimeoutError: if a run, or its end after the cancellation, takes longer than 30 seconds.
+        TimeoutError: if a run, or its cleanup after the cancellation, takes longer than 30 seconds.
         AssertionError: if there are more than 500 suspensions.
         Exception: if the scenario or the check raises it.
     """
     for number in range(1, _MOST_POINTS):
         run = _CancelledAt(scenario(number), {number, number + again_after}, promptly)
-        task = asyncio.ensure_future(_await(run))
+        task = start_task(_await(run), name="aioprod-scenario")
         cancelled = False
         try:
             async with asyncio.timeout(_RUN_LIMIT_S):

@@ -1,8 +1,8 @@
 """Archives of the classes that a Java program loads (class data sharing, JEP 310), in the user's
 cache. A JVM that maps one starts in half the time.
 
-A JVM ignores an archive of another JVM or of other jars, but crashes on a truncated one. So the
-name of each file has the SHA-256 sum of its content, which is checked before use.
+A JVM ignores an archive of another JVM or of other jars, but crashes on a truncated one. The name
+of each file therefore contains the SHA-256 checksum of its content, which is verified before use.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def class_archive(
     name: str, class_path: Sequence[Path], java_options: Sequence[str], record: Recorder
 ) -> Path | None:
     """Return the class archive ``name`` for these jars and options and for the Java that
-    :func:`find_java` finds. Make it from the list of ``record`` if it is missing.
+    :func:`find_java` finds. If it is missing, create it from the classes that ``record`` lists.
 
     A new archive replaces those of the same name for another Java or other jars.
 
     Returns:
-        The path, or None if the archive can't be made. A process tries it once.
+        The path, or None if the archive can't be created. A process tries only once.
 
     Raises:
         SetupError: if Java or the cache directory is not available.
@@ -71,7 +71,7 @@ def _identity(path: Path) -> str:
 
 
 def _whole(stem: str) -> Path | None:
-    """Return the archive with this name whose content matches its sum."""
+    """Return the archive with this name whose content matches its checksum."""
     for path in cache_dir().glob(f"{stem}-*.jsa"):
         try:
             if path.stem == f"{stem}-{sha256_of(path)}":

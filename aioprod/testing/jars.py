@@ -1,8 +1,8 @@
 """The jars of real Kafka brokers, of Kafka's tools and of Spark's connector, in the user's cache
-and checked against the sums in ``jars_lock.json``.
+and verified against the checksums in ``jars_lock.json``.
 
-Maven fetches them if it is installed, otherwise Apache Ivy, which is part of PySpark's wheel. Both
-get the exact list, so that neither resolves versions, and both use the repositories that the
+Maven downloads them if it is installed, otherwise Apache Ivy, which is part of PySpark's wheel.
+Both get the exact list, so neither resolves versions, and both use the repositories that this
 machine is configured for.
 """
 
@@ -38,7 +38,7 @@ _IVY_JARS = ("ivy-*.jar", "commons-cli-*.jar")
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One artifact: its place in a Maven repository, and its SHA-256 sum."""
+    """One artifact: its coordinates in a Maven repository and its SHA-256 checksum."""
 
     path: str
     sha256: str
@@ -63,7 +63,7 @@ def kafka_jars(version: str = KAFKA_VERSIONS[0]) -> list[Path]:
     The first call fetches 45 MB.
 
     Raises:
-        SetupError: if they can't be fetched or a sum does not match.
+        SetupError: if they can't be downloaded or a checksum does not match.
         ValueError: if the version is not one of ``KAFKA_VERSIONS``.
     """
     if version not in KAFKA_VERSIONS:
@@ -72,11 +72,11 @@ def kafka_jars(version: str = KAFKA_VERSIONS[0]) -> list[Path]:
 
 
 def kafka_tools_jars() -> list[Path]:
-    """Return the jars of Kafka 4.1.0 with its command line tools, such as the verifiable clients
-    and the console clients.
+    """Return the jars of Kafka 4.1.0's command line tools, such as the verifiable clients and the
+    console clients.
 
     Raises:
-        SetupError: as :func:`kafka_jars`.
+        SetupError: see :func:`kafka_jars`.
     """
     name = f"kafka-tools-{_TOOLS_VERSION}"
     return [*kafka_jars(_TOOLS_VERSION), *fetch(name, locked_jars(name), ways())]
@@ -87,7 +87,7 @@ def spark_kafka_connector_jars() -> list[Path]:
     4.2 and 4.3). The first call fetches 11 MB.
 
     Raises:
-        SetupError: as :func:`kafka_jars`.
+        SetupError: see :func:`kafka_jars`.
     """
     return fetch("spark-kafka-connector-4.2.0", locked_jars("spark-kafka-connector"), ways())
 
@@ -99,11 +99,11 @@ def locked_jars(name: str) -> list[Jar]:
 
 
 def fetch(name: str, jars: Sequence[Jar], ways: Mapping[str, Way]) -> list[Path]:
-    """Return the paths of ``jars`` in the cache's directory ``name`` after checking them. If one is
-    missing or wrong, fetch all by the first of ``ways`` that works.
+    """Verify ``jars`` in the cache's directory ``name`` and return their paths. If one is missing
+    or differs, download all with the first of ``ways`` that works.
 
     Raises:
-        SetupError: if all ways fail; with the reason of each.
+        SetupError: if all ways fail, with the reason for each.
     """
     target = cache_dir() / name
     if faults(target, jars):
@@ -114,7 +114,9 @@ def fetch(name: str, jars: Sequence[Jar], ways: Mapping[str, Way]) -> list[Path]
 
 
 def faults(directory: Path, jars: Sequence[Jar]) -> list[str]:
-    """Return a line for each jar that is missing in ``directory`` or whose sum does not match."""
+    """Return a line for each jar that is missing in ``directory`` or whose checksum does not
+    match.
+    """
     found = []
     for jar in jars:
         try:
@@ -153,7 +155,7 @@ def _fetch_into(target: Path, jars: Sequence[Jar], ways: Mapping[str, Way]) -> N
 
 
 def ways() -> dict[str, Way]:
-    """Return the ways to fetch jars on this machine, the fastest first."""
+    """Return the ways to download jars on this machine, fastest first."""
     found: dict[str, Way] = {}
     if shutil.which("mvn"):
         found["Maven"] = fetch_by_maven
@@ -163,7 +165,7 @@ def ways() -> dict[str, Way]:
 
 
 def fetch_by_maven(jars: Sequence[Jar], directory: Path) -> None:
-    """Fetch by Maven, with the user's settings and local repository."""
+    """Download with Maven, using the user's settings and local repository."""
     dependencies = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>"
         "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions></dependency>\n"
@@ -197,8 +199,8 @@ def fetch_by_maven(jars: Sequence[Jar], directory: Path) -> None:
 
 
 def fetch_by_ivy(jars: Sequence[Jar], directory: Path) -> None:
-    """Fetch by Apache Ivy from PySpark's wheel, one jar after another. Nothing is stored in the
-    user's Ivy directory.
+    """Download with Apache Ivy from PySpark's wheel, one jar after another. Nothing is stored in
+    the user's Ivy directory.
     """
     dependencies = "".join(
         (

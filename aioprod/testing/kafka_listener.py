@@ -24,7 +24,7 @@ class Listener:
     or keys.
 
     TLS needs PEM texts. Clients connect to 127.0.0.1, so the broker's certificate must be valid for
-    that address. OAUTHBEARER accepts unsigned JSON Web Tokens ("alg": "none") with "sub", "iat" and
+    this address. OAUTHBEARER accepts unsigned JSON Web Tokens ("alg": "none") with "sub", "iat" and
     "exp". GSSAPI needs a principal ``SERVICE/127.0.0.1@REALM`` with a keytab, and Java's
     ``-Djava.security.krb5.conf=...`` (``RealCluster(java_options=...)``).
 
@@ -34,7 +34,7 @@ class Listener:
         advertised_port: the port of 127.0.0.1 that clients are sent to, such as that of a proxy;
             None for the listener's port.
         certificate_chain: for TLS, the broker's certificate first.
-        private_key: for TLS, in PKCS #8 ("BEGIN PRIVATE KEY") without a password.
+        private_key: for TLS, in PKCS #8 format ("BEGIN PRIVATE KEY"), not encrypted.
         trusted_certificates: if set, clients must have a certificate that these authorities signed.
         mechanisms: for SASL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER and GSSAPI.
         plain_users: passwords by user name, for PLAIN. SCRAM users are the broker's
@@ -95,7 +95,7 @@ class Listener:
         return self.security_protocol.startswith("SASL_")
 
     def server_properties(self, directory: Path) -> dict[str, str]:
-        """Return this listener's lines of ``server.properties``. Write its PEM files to
+        """Return this listener's settings for ``server.properties``. Write its PEM files to
         ``directory``, which only its owner should be able to read.
         """
         settings = {**self._tls_settings(directory), **self._sasl_settings(), **self.settings}

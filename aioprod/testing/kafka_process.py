@@ -26,13 +26,17 @@ QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _FORMAT_TIMEOUT_S = 60
 _STOP_TIMEOUT_S = 10
 _RECORD_TIMEOUT_S = 60
+_IDENTITY_FILE = "meta.properties"
+# The other files of a new data directory, by version and settings: they name versions of Kafka's
+# features, and are the same for all nodes.
+_FORMATTED: dict[tuple[str, frozenset[tuple[str, str]]], dict[str, bytes]] = {}
 _STARTED = (
     "Kafka Server started"  # logged when the broker is unfenced: from then on clients find leaders
 )
 
-# Java replaces the shell, so it has the shell's process id. A watcher process waits on a pipe whose
-# other end only this process has. A line means a clean stop. End of file means that this process
-# has died; the watcher then removes the data and kills its process group. (Linux's
+# Java replaces the shell, so it has the shell's process id. A watcher process reads from a pipe
+# whose other end only this process has. A line means a clean stop. End of file means that this
+# process has died: the watcher then removes the data and kills its process group. (Linux's
 # parent-death signal would already fire when the thread that started the broker ends.)
 _WATCHED = (
     'exec 3<&0; dir=$1; shift; (read -r _ <&3 || { rm -rf "$dir"; kill -9 0; }) >/dev/null 2>&1 '
@@ -41,14 +45,14 @@ _WATCHED = (
 
 
 class KafkaProcess:
-    """The Java process of a node. It can be started again any number of times, always with the same
+    """The Java process of a node. It can be restarted any number of times, always with the same
     data.
 
     Args:
         directory: the existing directory for settings, data and logs.
         settings: ``server.properties``, by Kafka's names.
         version: one of ``aioprod.testing.jars.KAFKA_VERSIONS``.
-        heap_mb: the JVM's largest heap in MiB.
+        heap_mb: the JVM's maximum heap size in MiB.
         remove: the directory to remove if this process dies.
         java_options: options of the JVM. With :data:`QUICK_START` it also maps an archive of its
             classes, if there is one.
@@ -70,6 +74,8 @@ class KafkaProcess:
         plugins: Sequence[Path] = (),
     ) -> None:
         self._directory = directory
+        self._settings = settings
+        self._version = version
         self._remove = remove
         self._process: subprocess.Popen[bytes] | None = None
         self._log = directory / "broker.log"
@@ -101,11 +107,45 @@ class KafkaProcess:
         """The JVM's process id; None if it is not running."""
         return self._process.pid if self._process else None
 
-    def format(self, cluster_id: str, scram_users: Mapping[str, str]) -> None:
-        """Create the data directory.
+    def prepare(self, cluster_id: str, scram_users: Mapping[str, str]) -> None:
+        """Create the data directory, without Kafka's storage tool if this process has used it for a
+        node of this version.
 
         Raises:
-            SetupError: if Kafka's storage tool fails; with its output.
+            SetupError: if Kafka's storage tool fails. The message has its output.
+        """
+        settings = self._settings
+        features = {name: text for name, text in settings.items() if name.startswith("unstable.")}
+        kind = self._version, frozenset(features.items())
+        data = Path(settings["log.dirs"])
+        others = "," in settings["log.dirs"] or "metadata.log.dir" in settings
+        if others or scram_users:  # these are stored in the data directory
+            self.format(cluster_id, scram_users)
+        elif kind in _FORMATTED:
+            for name, content in _FORMATTED[kind].items():
+                (data / name).parent.mkdir(parents=True, exist_ok=True)
+                (data / name).write_bytes(content)
+            identity = {
+                "version": "1",
+                "cluster.id": cluster_id,
+                "node.id": settings["node.id"],
+                "directory.id": new_cluster_id(),
+            }
+            (data / _IDENTITY_FILE).write_text(properties_text(identity))
+        else:
+            self.format(cluster_id, scram_users)
+            files = [path for path in data.rglob("*") if path.is_file()]
+            _FORMATTED[kind] = {
+                str(path.relative_to(data)): path.read_bytes()
+                for path in files
+                if path.name != _IDENTITY_FILE
+            }
+
+    def format(self, cluster_id: str, scram_users: Mapping[str, str]) -> None:
+        """Create the data directory with Kafka's storage tool.
+
+        Raises:
+            SetupError: if Kafka's storage tool fails. The message has its output.
         """
         tool = [
             "kafka.tools.StorageTool",
@@ -120,23 +160,20 @@ class KafkaProcess:
                 for mechanism in SCRAM_MECHANISMS
             ]
         command = [self._java[0], "-Xmx128m", *self._java[1:], *tool]
+        output = self._directory / "format.log"
+        process = self._start(command, output)
         try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=_FORMAT_TIMEOUT_S,
-                check=False,
-            )
+            status = process.wait(_FORMAT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             raise SetupError(
                 f"Kafka's storage tool did not end within {_FORMAT_TIMEOUT_S} s"
             ) from None
-        if done.returncode != 0:
+        finally:
+            _end(process)
+        if status != 0:
             raise SetupError(
-                f"Kafka's storage tool failed (exit status {done.returncode}):\n"
-                f"{done.stdout.decode(errors='replace')[-2000:]}"
+                f"Kafka's storage tool failed (exit status {status}):\n"
+                f"{output.read_text(errors='replace')[-2000:]}"
             )
 
     def launch(self) -> None:
@@ -149,10 +186,13 @@ class KafkaProcess:
             "kafka.Kafka",
             str(self._properties),
         ]
-        with (self._directory / "output.log").open("wb") as output:
+        self._process = self._start(command, self._directory / "output.log")
+
+    def _start(self, command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+        with log.open("wb") as output:
             # A separate session: Ctrl-C in the terminal reaches only this process, which then stops
             # the broker.
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 ["sh", "-c", _WATCHED, "sh", str(self._remove), *command],
                 stdin=subprocess.PIPE,
                 stdout=output,
@@ -164,8 +204,8 @@ class KafkaProcess:
         """Wait until the node is ready for clients.
 
         Raises:
-            SetupError: if it ends, or is not ready after ``timeout_s`` seconds; with the end of its
-                log.
+            SetupError: if it exits or is not ready after ``timeout_s`` seconds. The message has the
+                end of its log.
         """
         assert self._process is not None
         deadline = time.monotonic() + timeout_s
@@ -224,23 +264,27 @@ class KafkaProcess:
         is not running. The data is kept.
         """
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.kill()
-        process.wait(_STOP_TIMEOUT_S)
-        assert process.stdin is not None
-        try:
-            process.stdin.write(b"\n")
-            process.stdin.close()
-        except BrokenPipeError:
-            pass
+        if process is not None:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a watched process; its watcher keeps the data."""
+    process.kill()
+    process.wait(_STOP_TIMEOUT_S)
+    assert process.stdin is not None
+    try:
+        process.stdin.write(b"\n")
+        process.stdin.close()
+    except BrokenPipeError:
+        pass
 
 
 def kafka_class_archive(version: str, jars: Sequence[Path]) -> Path | None:
     """Return the archive of the classes that a node of this version loads from its jars
-    (`kafka_jars`). Making it takes 12 s, once on a machine.
+    (`kafka_jars`). Creating it takes 12 s, once per machine.
 
-    Return None if it can't be made, and for other versions than the default, which are rarely
+    Return None if it can't be created, and for versions other than the default, which are rarely
     started.
 
     Raises:
@@ -281,13 +325,12 @@ def node_settings(
     ports: Mapping[str, int],
     listeners: Sequence[Listener],
 ) -> dict[str, str]:
-    """Return the part of ``server.properties`` that all KRaft nodes (broker and controller in one)
-    on this machine share.
+    """Return the settings in ``server.properties`` that all KRaft nodes (combined broker and
+    controller) on this machine share.
 
     Args:
-        voters: the controllers' ports by node id, including this node's.
-        ports: the ports by name of listener. Brokers use the first of ``listeners`` among
-            themselves.
+        voters: the controllers' ports by node id, this node's included.
+        ports: the ports by listener name. Brokers use the first of ``listeners`` among themselves.
     """
     addresses = ",".join(
         f"{listener.name}://127.0.0.1:{ports[listener.name]}" for listener in listeners
@@ -326,7 +369,7 @@ def node_settings(
 
 
 def replica_settings(replication_factor: int, min_insync_replicas: int) -> dict[str, str]:
-    """Return the settings for the number of replicas, also of Kafka's internal topics."""
+    """Return the settings for the number of replicas, including that of Kafka's internal topics."""
     factor, least = str(replication_factor), str(min_insync_replicas)
     return {
         "default.replication.factor": factor,

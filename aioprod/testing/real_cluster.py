@@ -37,25 +37,25 @@ _NEAREST_REPLICA = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 class RealCluster:
-    """Kafka nodes in separate processes, each broker and controller in one, on free ports of
-    127.0.0.1 and with their data in a temporary directory.
+    """Kafka nodes (combined broker and controller) in separate processes, on free ports of
+    127.0.0.1, with their data in a temporary directory.
 
-    Its calls block; in asyncio code use ``asyncio.to_thread``. The processes end and their
-    data is removed when the ``with`` block or this process ends, even if it is killed.
+    Its calls block; in asyncio code, use ``asyncio.to_thread``. The processes end and their data is
+    removed when the ``with`` block or this process ends, even if this process is killed.
 
     Args:
         nodes: the number of nodes; their ids are 1, 2, ... Topics have three replicas, or as many
             as there are nodes, and ``min.insync.replicas=2`` (1 for a single node).
         version: one of ``aioprod.testing.jars.KAFKA_VERSIONS``.
-        heap_mb: each JVM's largest heap in MiB.
+        heap_mb: each JVM's maximum heap size in MiB.
         session_timeout_ms: Kafka's ``broker.session.timeout.ms``: a node that is silent for this
             time loses its leaderships. Kafka's default is 9000.
-        listeners: returns the additional listeners of a node id.
+        listeners: a function that returns the additional listeners of a node id.
         scram_users: passwords by user name, for both SCRAM mechanisms. Use made-up passwords: the
             process list shows them while the data directories are formatted.
         settings: more lines for ``server.properties``, by Kafka's names.
-        racks: returns the rack of a node id (``broker.rack``). Consumers that set their rack then
-            read from a replica in it (KIP-392).
+        racks: a function that returns the rack of a node id (``broker.rack``). Consumers that set
+            their rack then read from a replica in it (KIP-392).
         start_timeout_s: the longest time to wait until a node is ready, in seconds.
         java_options: options of each JVM; the default makes it start quickly.
         plugins: jars with classes that ``settings`` name, such as metrics reporters.
@@ -81,7 +81,7 @@ class RealCluster:
     ) -> None:
         if version not in KAFKA_VERSIONS:
             raise ValueError(f"version={version!r}: must be one of {', '.join(KAFKA_VERSIONS)}")
-        self.node_ids = tuple(range(_FIRST_NODE_ID, _FIRST_NODE_ID + nodes))
+        self.node_ids: tuple[int, ...] = tuple(range(_FIRST_NODE_ID, _FIRST_NODE_ID + nodes))
         self._version = version
         self._heap_mb = heap_mb
         self._listeners = {
@@ -114,8 +114,8 @@ class RealCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """``127.0.0.1:PORT,...`` of the plain listeners of all nodes, running or not. Raises
-        RuntimeError if the cluster is not started.
+        """The addresses ``127.0.0.1:PORT,...`` of all nodes' plain listeners, whether the nodes are
+        running or not. Raises RuntimeError if the cluster is not started.
         """
         return self.bootstrap_servers_of(_PLAIN_LISTENER)
 
@@ -129,8 +129,8 @@ class RealCluster:
         return ",".join(self.address(node_id, listener) for node_id in self.node_ids)
 
     def address(self, node_id: int, listener: str = _PLAIN_LISTENER) -> str:
-        """Return ``127.0.0.1:PORT`` of a node. A node keeps its ports while it is stopped. Raises
-        as :meth:`bootstrap_servers_of`.
+        """Return a node's address, ``127.0.0.1:PORT``. A node keeps its ports while it is stopped.
+        Raises the same errors as :meth:`bootstrap_servers_of`.
         """
         self._process(node_id)
         return f"127.0.0.1:{self._ports[node_id][listener]}"
@@ -146,8 +146,8 @@ class RealCluster:
         """Fetch the jars if they are missing, start all nodes and wait until they are ready.
 
         Raises:
-            SetupError: if Java or the jars are not available, or a node is not ready in time; with
-                the end of its log.
+            SetupError: if Java or the jars are not available, or a node is not ready in time. The
+                message has the end of its log.
         """
         if self._processes:
             raise RuntimeError("this broker is already started")
@@ -183,7 +183,7 @@ class RealCluster:
             self._process(node_id).kill()
 
     def pause(self, *node_ids: int) -> None:
-        """Freeze nodes (SIGSTOP): their sockets stay open, but they answer nothing. Raise
+        """Freeze nodes (SIGSTOP): their sockets stay open, but they do not respond. Raise
         RuntimeError if one is not running.
         """
         for node_id in node_ids:
@@ -220,12 +220,12 @@ class RealCluster:
                     raise
 
     def runs(self, node_id: int) -> bool:
-        """Return whether a node has a process, even a frozen one."""
+        """Return whether a node's process is running or frozen."""
         return self._process(node_id).pid is not None
 
     def active_controller(self) -> int:
-        """Return the id of the node that leads the controllers' quorum according to the nodes'
-        files; 0 if it is unknown.
+        """Return the id of the active controller according to the nodes' files, or 0 if it is
+        unknown.
         """
         newest: tuple[int, int] = (-1, 0)
         for node_id in self.node_ids:
@@ -291,7 +291,7 @@ class RealCluster:
             self._processes[node_id] = process
         cluster_id = new_cluster_id()
         for process in self._processes.values():
-            process.format(cluster_id, self._scram_users)
+            process.prepare(cluster_id, self._scram_users)
         self._launch(self._processes.values())
 
     def _launch(self, processes: Collection[KafkaProcess]) -> None:

@@ -1,4 +1,4 @@
-"""A real Apache Kafka broker of one node (KRaft) on this machine, for tests and the demo. ``python
+"""A real Apache Kafka cluster of one node (KRaft) on this machine, for tests and the demo. ``python
 -m aioprod.testing.real_kafka`` starts one.
 """
 
@@ -19,16 +19,16 @@ __all__ = ["RealKafka"]
 
 
 class RealKafka(RealCluster):
-    """One Kafka broker in a separate process, on a free port of 127.0.0.1 and with its data in a
+    """One Kafka broker in a separate process, on a free port of 127.0.0.1, with its data in a
     temporary directory.
 
     Use it as ``with RealKafka() as kafka: ... kafka.bootstrap_servers``. Its calls block. The
-    process ends and its data is removed when the ``with`` block or this process ends, even if it
-    is killed.
+    process ends and its data is removed when the ``with`` block or this process ends, even if this
+    process is killed.
 
     Args:
         version: one of ``aioprod.testing.jars.KAFKA_VERSIONS``.
-        heap_mb: the JVM's largest heap in MiB.
+        heap_mb: the JVM's maximum heap size in MiB.
         num_partitions: Kafka's ``num.partitions``, for automatically created topics.
         listeners: listeners in addition to the plain one, for security tests;
             ``bootstrap_servers_of(name)`` returns their addresses.

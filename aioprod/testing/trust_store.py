@@ -1,7 +1,7 @@
 """Writes this machine's certificate authorities to a file that Java reads.
 
-A runtime from a wheel has its own list of authorities, without those that a company or a test
-machine has added to the system's.
+A Java runtime from a wheel has its own list of authorities. It lacks those that a company or a test
+machine has added to the system's list.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _MAGIC = 0xFEEDFEED
 _VERSION = 2
 _TRUSTED_CERTIFICATE = 2
 PASSWORD = "changeit"
-"""Java's default. The file has no secrets; the password is only part of its checksum."""
+"""Java's default. The file contains no secrets; the password is only used for its checksum."""
 
 
 def machine_certificates() -> list[bytes]:
-    """Return the authorities that Python trusts on this machine (SSL_CERT_FILE included), DER
-    encoded.
+    """Return the DER-encoded certificates of the authorities that Python trusts on this machine,
+    including those in SSL_CERT_FILE.
     """
     return ssl.create_default_context().get_ca_certs(binary_form=True)
 
@@ -34,7 +34,7 @@ def write_trust_store(path: Path, certificates: list[bytes]) -> None:
         )
         parts.append(struct.pack(">I", len(certificate)) + certificate)
     body = b"".join(parts)
-    # The format's checksum is over the password in UTF-16, a fixed salt and the content.
+    # The format's checksum covers the password in UTF-16, a fixed salt and the content.
     digest = hashlib.sha1(
         PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite" + body, usedforsecurity=False
     ).digest()

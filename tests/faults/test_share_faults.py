@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.kafka, pytest.mark.timeout(SECONDS
 _LOCK_SECONDS = 5
 #: Seconds between two records of a partition.
 _PACE_SECONDS = 0.02
-_SETTLE_SECONDS = 120.0
+_FINISH_SECONDS = 120.0
 
 
 async def write(topic: ShareTopic, stored: set[Place], stop: asyncio.Event) -> None:
@@ -79,7 +79,7 @@ async def kill_members(
 async def until_all_done(topic: ShareTopic) -> None:
     """Wait until the group has done with all records."""
     partitions = [TopicPartition(topic.topic, number) for number in range(PARTITIONS)]
-    async with Admin(topic.kafka) as admin, asyncio.timeout(_SETTLE_SECONDS):
+    async with Admin(topic.kafka) as admin, asyncio.timeout(_FINISH_SECONDS):
         while True:
             found = await admin.list_share_group_offsets(topic.group, partitions)
             if all(at is not None and at.lag == 0 for at in found.values()):
@@ -124,17 +124,17 @@ async def test_members_and_nodes_fail(
         writing.cancel()
         await members.kill_all()
     steps = members.steps()
-    judgement = judge(steps, stored, leaders_change=True)
+    judgment = judge(steps, stored, leaders_change=True)
     with capsys.disabled():
         print(
-            f"\nseed {seed}: {dict(done)}; {len(stored)} records, {judgement.confirmed} confirmed "
-            f"({judgement.by_client}), {judgement.repeated} delivered again, "
-            f"{judgement.stale} of these after a confirmed acceptance, {judgement.twice} confirmed "
+            f"\nseed {seed}: {dict(done)}; {len(stored)} records, {judgment.confirmed} confirmed "
+            f"({judgment.by_client}), {judgment.repeated} delivered again, "
+            f"{judgment.stale} of these after a confirmed acceptance, {judgment.twice} confirmed "
             f"twice; "
-            f"{len(judgement.findings)} findings"
+            f"{len(judgment.findings)} findings"
         )
-    assert judgement.findings[:20] == []
-    # Few records move back and forth while one of their acknowledgements is under way.
-    assert judgement.stale + judgement.twice <= judgement.confirmed // 1_000
-    assert min(judgement.by_client.get(client, 0) for client in (AIOPROD, PROCESSOR, JAVA)) > 100
+    assert judgment.findings[:20] == []
+    # Few records move back and forth while one of their acknowledgements is in flight.
+    assert judgment.stale + judgment.twice <= judgment.confirmed // 1_000
+    assert min(judgment.by_client.get(client, 0) for client in (AIOPROD, PROCESSOR, JAVA)) > 100
     assert len(stored) > SECONDS / _PACE_SECONDS

@@ -1,4 +1,4 @@
-"""What each client does on an imitated service: the basics, once more after a pause."""
+"""Each client uses an imitated service: its basic operations, and again after a pause."""
 
 from __future__ import annotations
 
@@ -8,20 +8,8 @@ from typing import Any, NamedTuple
 
 from aioprod import Admin, Consumer, OffsetAndMetadata, Producer, ShareConsumer, TopicPartition
 from aioprod.admin import ConfigResource, ConfigResourceType, NewTopic, OffsetSpec
-from aioprod.cluster.client import ClusterClient
-from aioprod.consumer.partition_reader import FetchSettings, PartitionReader
 from aioprod.processing import Processor
-from aioprod.spark import planning
-from aioprod.spark.exactly_once import driver
-from aioprod.spark.exactly_once.ids import Sink
-from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
-from aioprod.spark.filters import EVERYTHING
-from aioprod.spark.group_positions import GroupPositions
-from aioprod.spark.sink_options import parse_sink_options
-from aioprod.spark.source_options import parse_source_options
 from aioprod.testing import EmbeddedCluster
-from aioprod.types import PreparedTransaction
-from tests.waiting import until
 
 TOPIC, OTHER = "orders", "other"
 PARTITIONS = 2
@@ -30,7 +18,7 @@ FIRST, SECOND = range(COUNT), range(COUNT, 2 * COUNT)
 
 
 class Place(NamedTuple):
-    """Where a client works.
+    """The cluster and the settings with which a client works.
 
     Attributes:
         cluster: with the topic `TOPIC`, but not `OTHER`.
@@ -220,46 +208,15 @@ async def processes(place: Place) -> None:
     assert sum(place.cluster.committed_offsets("p").values()) == 2 * COUNT
 
 
-def _options(place: Place, **options: str) -> dict[str, str]:
-    dotted = {name.replace("_", "."): str(value) for name, value in place.settings.items()}
-    given = {"bootstrap.servers": place.servers, **dotted}
-    return {**{f"kafka.{name}": value for name, value in given.items()}, **options}
+def _of_spark(name: str) -> Callable[[Place], Awaitable[None]]:
+    """Import it only when it runs: it needs PySpark."""
 
+    async def run(place: Place) -> None:
+        from tests.services import spark_clients
 
-async def is_read_by_spark(place: Place) -> None:
-    """What Spark's driver does for a batch, and its tasks for each range."""
-    await place.send(FIRST)
-    source = parse_source_options(_options(place, subscribe=TOPIC), streaming=False)
-    seen: list[tuple[int, int]] = []
-    async with ClusterClient(place.servers, **place.settings) as client:
-        ranges = await planning.plan_batch(client, source, EVERYTHING)
-        await asyncio.sleep(place.pause_s)
-        for each in ranges:
-            tp = TopicPartition(each.topic, each.partition)
-            reader = PartitionReader(client, tp, each.start, each.end, FetchSettings())
-            async for fetched in reader:
-                seen += [(tp.partition, number) for number in range(fetched.start, fetched.end)]
-        positions = {TopicPartition(each.topic, each.partition): each.end for each in ranges}
-        await GroupPositions("spark").commit(client, positions)
-    assert len(seen) == len(set(seen)) == COUNT
-    assert sum(place.cluster.committed_offsets("spark").values()) == COUNT
+        await getattr(spark_clients, name)(place)
 
-
-async def is_written_by_spark_exactly_once(place: Place) -> None:
-    """What a task of Spark does, and then the driver."""
-    options = _options(place, topic=TOPIC, delivery="exactly-once")
-    sink = parse_sink_options(options)
-    attempt = TaskAttempt(Sink("p", "query"), "0123abcd", 1, 0, 0)
-    task = Producer(**{**sink.producer, "transactional_id": attempt.transactional_id})
-    async with task:
-        await task.begin_transaction()
-        await send_by(task, FIRST)
-        prepared = await task.prepare_transaction()
-        assert isinstance(prepared, PreparedTransaction)
-    await asyncio.sleep(min(place.pause_s, 10))
-    report = TaskReport(attempt, prepared, rows=COUNT, topics=frozenset({TOPIC}))
-    await driver.commit_batch(sink, [report], 1)
-    await until(lambda: place.stored() == values(FIRST), 10)
+    return run
 
 
 CLIENTS: dict[str, Callable[[Place], Awaitable[None]]] = {
@@ -273,6 +230,8 @@ CLIENTS: dict[str, Callable[[Place], Awaitable[None]]] = {
     "share consumer": reads_in_a_share_group,
     "admin": administers,
     "processor": processes,
-    "Spark source": is_read_by_spark,
-    "exactly-once Spark sink": is_written_by_spark_exactly_once,
+    "Spark source": _of_spark("is_read_by_spark"),
+    "exactly-once Spark sink": _of_spark("is_written_by_spark_exactly_once"),
 }
+
+SPARK = {"Spark source", "exactly-once Spark sink"}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from aioprod.protocol.primitives import ZERO_UUID, Reader
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
 from aioprod.testing.broker.handlers import HANDLERS
 from aioprod.testing.broker.quirks import QUIRKS, SERVICES
-from tests.services.clients import CLIENTS, PARTITIONS, TOPIC, Place
+from tests.selection import by_default_each
+from tests.services.clients import CLIENTS, PARTITIONS, SPARK, TOPIC, Place
 
 pytestmark = pytest.mark.virtual_time
 # By quirk, how long a client pauses between the two parts of its work.
@@ -77,7 +78,7 @@ def zero_ids(message: Any) -> Iterator[Any]:
         if hasattr(part, "__slots__") or hasattr(part, "__dict__"):
             if getattr(part, "topic_id", None) == ZERO_UUID:
                 yield part
-            for name in getattr(type(part), "__dataclass_fields__", ()):
+            for name in getattr(type(part), "__slots__", ()):
                 if isinstance(value := getattr(part, name), list):
                     yield from zero_ids(value)
 
@@ -106,6 +107,14 @@ def watch_topic_ids(cluster: EmbeddedCluster) -> list[str]:
     return faults
 
 
+def with_marks(clients: Iterable[str]) -> list[Any]:
+    """Return the clients as parameters: Spark's need PySpark."""
+    return [
+        pytest.param(client, marks=pytest.mark.all_packages if client in SPARK else ())
+        for client in clients
+    ]
+
+
 async def works_on(imitate: str | tuple[str, ...], client: str, pause_s: float = 0) -> None:
     """Let a client work on an imitated service, and check its topic ids, time and connections."""
     secure = "login-ends" in imitate
@@ -121,8 +130,23 @@ async def works_on(imitate: str | tuple[str, ...], client: str, pause_s: float =
         assert len(cluster.requests) < 500 + 40 * pause_s
 
 
-@pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("quirk", QUIRKS)
+def clients_on_quirks() -> Iterator[Any]:
+    """Yield parameters: by default, clients that are refused and each third one of the others."""
+    for row, quirk in enumerate(QUIRKS):
+        for column, client in enumerate(CLIENTS):
+            refused = client in REFUSALS.get(quirk, {})
+            yield pytest.param(
+                quirk,
+                client,
+                id=f"{quirk}-{client}",
+                marks=[
+                    *([pytest.mark.all_packages] if client in SPARK else []),
+                    *([] if refused else by_default_each(3, row + column)),
+                ],
+            )
+
+
+@pytest.mark.parametrize(("quirk", "client"), list(clients_on_quirks()))
 async def test_a_client_on_a_quirk(quirk: str, client: str) -> None:
     refusal = REFUSALS.get(quirk, {}).get(client)
     if refusal is None:
@@ -134,7 +158,9 @@ async def test_a_client_on_a_quirk(quirk: str, client: str) -> None:
     assert asyncio.get_running_loop().time() - begun < 20
 
 
-@pytest.mark.parametrize("client", ["producer", "consumer in a classic group", "Spark source"])
+@pytest.mark.parametrize(
+    "client", with_marks(["producer", "consumer in a classic group", "Spark source"])
+)
 @pytest.mark.parametrize("service", SERVICES)
 async def test_a_client_on_all_quirks_of_a_service(service: str, client: str) -> None:
     refusals = [REFUSALS.get(quirk, {}).get(client) for quirk in SERVICES[service]]

@@ -73,7 +73,7 @@ async def metadata(
 
 
 async def fetch(cluster: EmbeddedCluster) -> object:
-    """Fetch in the newest version, with the id and epoch that the metadata have."""
+    """Fetch in the newest version, with the id and epoch that the metadata has."""
     (topic,) = (await metadata(cluster)).topics
     part = FetchPartition(
         partition=0,
@@ -135,7 +135,7 @@ async def leader_at_the_bootstrap_address(cluster: EmbeddedCluster) -> object:
 
 
 async def second_leader(cluster: EmbeddedCluster) -> object:
-    """Who leads the partition, by the metadata of the other node."""
+    """Return the leader of the partition, by the metadata of the other node."""
     return (await metadata(cluster, node_id=2)).topics[0].partitions[0].leader_id
 
 

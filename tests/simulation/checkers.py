@@ -48,8 +48,8 @@ class Log:
                 if number is not None:
                     self.places[number].append((partition, offset))
 
-    def holds(self, number: int) -> bool:
-        """Whether the record is in any partition."""
+    def keeps(self, number: int) -> bool:
+        """Return whether the record is in any partition."""
         return number in self.places
 
 
@@ -120,7 +120,7 @@ def check_order(history: History) -> Iterator[Finding]:
             before = latest.get(record.producer)
             if before is not None and record.called.order < before.called.order:
                 text = (
-                    f"was sent before record {before.number} and is behind it in "
+                    f"was sent before record {before.number} and is after it in "
                     f"{partition.topic}-{partition.partition}"
                 )
                 yield Finding(
@@ -188,19 +188,19 @@ def check_transactions(history: History) -> Iterator[Finding]:
     records = _by_transaction(history)
     for trace in history.transactions:
         own = records.get((trace.producer, trace.number), [])
-        visible = [record for record in own if committed.holds(record.number)]
+        visible = [record for record in own if committed.keeps(record.number)]
         acknowledged = [record for record in own if record.acknowledged]
         name = f"{trace.producer} transaction {trace.number}"
         subjects = (name, *(f"record {record.number}" for record in own))
         if visible and (trace.outcome is TransactionOutcome.ABORTED or trace.commit_called is None):
             yield Finding(
                 "aborted-read",
-                f"{name} was {_told_outcome(trace)}, and {_numbers(visible)} of it are visible",
+                f"{name} was {_reported_outcome(trace)}, and {_numbers(visible)} of it are visible",
                 subjects,
             )
         elif trace.outcome is TransactionOutcome.COMMITTED:
             lost = [
-                record for record in own if record.accepted and not committed.holds(record.number)
+                record for record in own if record.accepted and not committed.keeps(record.number)
             ]
             if lost:
                 yield Finding(
@@ -209,7 +209,7 @@ def check_transactions(history: History) -> Iterator[Finding]:
                     subjects,
                 )
         elif visible and len(acknowledged) > sum(record.acknowledged for record in visible):
-            hidden = [record for record in acknowledged if not committed.holds(record.number)]
+            hidden = [record for record in acknowledged if not committed.keeps(record.number)]
             yield Finding(
                 "torn-transaction",
                 f"{name}: {_numbers(visible)} are visible, {_numbers(hidden)} are not",
@@ -285,7 +285,7 @@ def _outcome(
         return TransactionOutcome.UNKNOWN
     return (
         TransactionOutcome.COMMITTED
-        if committed.holds(acknowledged[0].number)
+        if committed.keeps(acknowledged[0].number)
         else TransactionOutcome.ABORTED
     )
 
@@ -298,7 +298,7 @@ def _by_transaction(history: History) -> dict[tuple[str, int], list[SentRecord]]
     return found
 
 
-def _told_outcome(trace: TransactionTrace) -> str:
+def _reported_outcome(trace: TransactionTrace) -> str:
     return "aborted" if trace.outcome is TransactionOutcome.ABORTED else "never to be committed"
 
 

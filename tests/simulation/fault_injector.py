@@ -21,7 +21,7 @@ _MAX_FAULT_SECONDS = 2.0
 
 
 class FaultPlan(NamedTuple):
-    """What a scenario decides about its faults.
+    """The decisions of a scenario about its faults.
 
     Attributes:
         faults: the number of faults.
@@ -114,7 +114,7 @@ class FaultInjector(ABC):
         milliseconds = self._rng.choice([5, 50, 300])
         self._add_rule(self._any_api(), throttle(milliseconds), f"throttled for {milliseconds} ms")
 
-    async def _hold_responses(self) -> None:
+    async def _keep_responses(self) -> None:
         released = asyncio.Event()
         seconds = self._duration()
         self._add_rule(self._any_api(), hold_answer(released), f"response {seconds:.3f} s late")
@@ -267,33 +267,33 @@ class FaultInjector(ABC):
             f"nothing gets from {sender or 'any host'} to "
             f"{receiver or 'any host'}{'' if one_way else ', nor back'}"
         )
-        await self._hold(text, self._network.partition(sender, receiver, one_way=one_way))
+        await self._keep(text, self._network.partition(sender, receiver, one_way=one_way))
 
     async def _block_responses(self) -> None:
         """Deliver requests, but no responses."""
         client, node = self._ends()
         text = f"nothing gets from {node or 'any node'} to {client or 'any client'}"
-        await self._hold(text, self._network.partition(node or self._nodes, client, one_way=True))
+        await self._keep(text, self._network.partition(node or self._nodes, client, one_way=True))
 
     async def _black_hole(self) -> None:
         place = self._rng.choice(self._ends())
         if self._rng.random() < 0.5:
             text = f"nothing gets to {place or 'any host'} or comes from it"
-            await self._hold(text, self._network.black_hole(place))
+            await self._keep(text, self._network.black_hole(place))
         else:
             text = f"{place or 'every host'} is switched off"
-            await self._hold(text, self._network.vanish(place))
+            await self._keep(text, self._network.vanish(place))
 
     async def _refuse_connections(self) -> None:
         _, node = self._ends()
-        await self._hold(
+        await self._keep(
             f"connections to {node or 'any host'} are refused", self._network.refuse(node)
         )
 
     async def _slow(self) -> None:
         one, other = self._ends()
         speed = self._rng.choice([2_000, 20_000, 200_000])
-        await self._hold(
+        await self._keep(
             f"{speed} bytes per second between {one or 'any host'} and {other or 'any host'}",
             self._network.slow(speed, one, other),
         )
@@ -302,7 +302,7 @@ class FaultInjector(ABC):
         one, other = self._ends()
         seconds = self._rng.choice([0.01, 0.05, 0.3])
         text = f"up to {seconds} s of latency between {one or 'any host'} and {other or 'any host'}"
-        await self._hold(text, self._network.delay(0.0, seconds, one, other))
+        await self._keep(text, self._network.delay(0.0, seconds, one, other))
 
     def _ends(self) -> tuple[str | None, str | None]:
         """Return a random client and a random node; None means all."""
@@ -315,7 +315,7 @@ class FaultInjector(ABC):
     def _nodes(self) -> list[str]:
         return [self._cluster.address(node) for node in self._cluster.node_ids]
 
-    async def _hold(self, text: str, fault: NetworkFault) -> None:
+    async def _keep(self, text: str, fault: NetworkFault) -> None:
         self._note(text)
         await asyncio.sleep(self._duration())
         fault.heal()

@@ -60,7 +60,7 @@ class MemberFaults(FaultInjector):
         """Return the faults by which responses to handled requests may get lost."""
         return [
             *[self._lose_responses] * 3,
-            self._hold_responses,
+            self._keep_responses,
             self._delay,
             self._stop_node,
             self._kill_node,

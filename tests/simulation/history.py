@@ -32,7 +32,7 @@ class Moment(NamedTuple):
 
 
 class Guarantee(Enum):
-    """What a producer's settings guarantee for an acknowledged record."""
+    """The guarantee of a producer's settings for an acknowledged record."""
 
     EXACTLY_ONCE = "exactly once"
     AT_LEAST_ONCE = "at least once"
@@ -98,22 +98,22 @@ class SentRecord:
 
     @property
     def accepted(self) -> bool:
-        """Whether `send` returned a delivery."""
+        """True if `send` returned a delivery."""
         return self.returned is not None and self.refusal is None
 
     @property
     def acknowledged(self) -> bool:
-        """Whether the delivery succeeded."""
+        """True if the delivery succeeded."""
         return self.position is not None
 
     @property
     def forbidden(self) -> bool:
-        """Whether the record must not be in the log."""
+        """True if the record must not be in the log."""
         return self.never_left or self.refusal not in (None, CANCELLED)
 
 
 class TransactionOutcome(Enum):
-    """How a transaction ended, as far as its producer knows."""
+    """The outcome of a transaction, as far as its producer knows."""
 
     OPEN = "open"
     COMMITTED = "committed"

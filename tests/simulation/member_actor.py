@@ -1,13 +1,11 @@
-"""What the members of groups and of share groups have in common: how they are started, called, and
-ended.
-"""
+"""Starts, calls and ends the members of groups and of share groups."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from aioprod import Consumer, ShareConsumer
@@ -23,9 +21,9 @@ class MemberActor(ABC):
     """Runs one member.
 
     Attributes:
-        calm: whether the last fault is over: no call is cancelled any more.
+        calm: whether the last fault has ended: no call is cancelled any more.
         running: whether it has started and neither left nor died.
-        leftovers: what was left after closing.
+        leftovers: tasks and sockets that were left after closing.
     """
 
     def __init__(self, context: RunContext, life: LifePlan) -> None:
@@ -36,8 +34,9 @@ class MemberActor(ABC):
         self._context = context
         self._rng: random.Random = context.loop.random(f"member {life.name}")
         self._ending = asyncio.Event()  # leaves or dies
-        self._nudged = asyncio.Event()  # it ends, or the faults are over
+        self._nudged = asyncio.Event()  # it ends, or the faults have ended
         self._dead = False
+        self._own_timers: list[asyncio.TimerHandle] = []  # not the client's
 
     @abstractmethod
     def _make(self) -> Consumer | ShareConsumer:
@@ -45,14 +44,14 @@ class MemberActor(ABC):
 
     @abstractmethod
     async def _live(self) -> None:
-        """Work until told to end."""
+        """Work until asked to end."""
 
     async def run(self) -> None:
-        """Start, work until told to end, and leave or die."""
+        """Start, work until asked to end, and leave or die."""
         await asyncio.sleep(self._life.after)
         consumer = self._make()
         if self._life.leaves_after is not None:
-            self._context.loop.call_later(self._life.leaves_after, self.end)
+            self._later(self._life.leaves_after, self.end)
         while not (self.running or self._ending.is_set()):
             self.running = await self._call("start", consumer.start()) is None
             await self._wait(0.05)
@@ -63,6 +62,8 @@ class MemberActor(ABC):
             await self._die(consumer)
         else:
             await self._close(consumer)
+        for timer in self._own_timers:
+            timer.cancel()
         self._look_for_leftovers(consumer)
 
     def calm_down(self) -> None:
@@ -74,6 +75,9 @@ class MemberActor(ABC):
         """Leave."""
         self._ending.set()
         self._nudged.set()
+
+    def _later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self._own_timers.append(self._context.loop.call_later(seconds, callback))
 
     async def _die(self, consumer: Consumer | ShareConsumer) -> None:
         """End as a killed process, or a machine that is switched off, does."""
@@ -118,7 +122,7 @@ class MemberActor(ABC):
         )
 
     async def _wait(self, seconds: float) -> None:
-        """Wait, but no longer than until it ends, or until the faults are over."""
+        """Wait, but no longer than until it ends, or until the faults have ended."""
         try:
             async with asyncio.timeout(seconds):
                 await (self._ending if self.calm else self._nudged).wait()

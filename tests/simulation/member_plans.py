@@ -1,4 +1,4 @@
-"""What the scenarios of groups and of share groups have in common: members that come and go."""
+"""Plans when members of groups and of share groups join and leave."""
 
 from __future__ import annotations
 
@@ -59,6 +59,14 @@ def draw_lives(
         if after > seconds:
             return
         name += "+"
+
+
+def draw_fetch_growth(name: str, settings: dict[str, Any]) -> None:
+    """Sometimes let fetches grow while responses are full."""
+    # A separate generator, so that growth does not change the rest of a seed's scenario.
+    rng = random.Random(f"{name} {sorted(settings.items())} growth")
+    size = settings["max_partition_fetch_bytes"]
+    settings["largest_partition_fetch_bytes"] = size * rng.choice([1, 8])
 
 
 def draw_backoffs(rng: random.Random) -> dict[str, Any]:

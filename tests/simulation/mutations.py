@@ -168,7 +168,7 @@ def newest_waiting_call_is_served_first(patch: Patch) -> None:
 
 
 @mutation("nonmonotonic-send", found_by=0)
-def lists_do_not_hold_their_topic(patch: Patch) -> None:
+def lists_do_not_keep_their_topic(patch: Patch) -> None:
     patch.setattr(
         TopicGate, "_give", lambda self, topic, reservation: setattr(reservation, "topic", topic)
     )

@@ -1,4 +1,4 @@
-"""What a known bug is, and how it is planted."""
+"""Plants known bugs."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class ProducerFaults(FaultInjector):
             kinds += [
                 self._lose_responses,
                 self._lose_responses,
-                self._hold_responses,
+                self._keep_responses,
                 self._delay,
                 self._stop_node,
                 self._kill_node,

@@ -367,7 +367,7 @@ class ProducerActor:
                 return
 
     async def _send_offset(self, trace: TransactionTrace) -> bool:
-        """Add an offset of a consumer group to the transaction; tell whether it succeeded."""
+        """Add an offset of a consumer group to the transaction; return whether it succeeded."""
         trace.group_offset = len(self._history.transactions)
         offsets = {TopicPartition(TOPIC, 0): trace.group_offset}
         group = group_of(self.plan.transactional_id or "")
@@ -376,7 +376,7 @@ class ProducerActor:
         )
 
     async def _end_transaction(self, *, commit: bool) -> bool:
-        """End the open transaction; tell whether the producer can continue."""
+        """End the open transaction; return whether the producer can continue."""
         trace, self._transaction = self._transaction, None
         assert trace is not None
         if commit:
@@ -412,7 +412,7 @@ class ProducerActor:
             self.trace.fatal = error_name(error)
 
     async def _call_until_done(self, name: str, method: Any) -> bool:
-        """Repeat a call after timeouts and cancellations; tell whether it succeeded."""
+        """Repeat a call after timeouts and cancellations; return whether it succeeded."""
         for _ in range(_MAX_TRIES):
             error = await self._call(name, method(), self._block_limit, may_cancel=True)
             if error is None:

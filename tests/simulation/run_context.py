@@ -1,4 +1,4 @@
-"""What all producers, readers and faults of a run share: loop, cluster, history, and calls with a
+"""Shared by all producers, readers and faults of a run: loop, cluster, history, and calls with a
 time limit.
 """
 

@@ -23,7 +23,7 @@ _MAX_LINES = 60
 
 
 class Drawn(Protocol):
-    """What a seed decides before its run. Its text is for reports."""
+    """The decisions that a seed makes before its run. Its text is for reports."""
 
     @property
     def seed(self) -> int:

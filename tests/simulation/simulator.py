@@ -22,7 +22,7 @@ from tests.simulation.run_context import RunContext
 from tests.simulation.scenario import TOPIC, Scenario, draw
 from tests.simulation.seed_run import SimulationResult, run_seed
 
-_SETTLE_SECONDS = 30.0
+_FINISH_SECONDS = 30.0
 
 
 def simulate(seed: int, *, hostile: bool = False) -> SimulationResult:
@@ -73,7 +73,10 @@ async def _run_clients(run: RunContext, scenario: Scenario) -> None:
         reader.cancel()
     if readers:
         await asyncio.wait(readers, timeout=10)
-    await asyncio.sleep(_SETTLE_SECONDS)
+    for plan, reader in zip(scenario.readers, readers, strict=True):
+        if reader.done() and not reader.cancelled() and (error := reader.exception()):
+            history.leftovers.append(f"reader {plan.name} failed: {error!r}")  # and found nothing
+    await asyncio.sleep(_FINISH_SECONDS)
     try:
         await read_everything(run, scenario.partitions)
     except KafkaError as error:

@@ -6,21 +6,33 @@ from __future__ import annotations
 
 import pytest
 
+from tests.selection import by_default_each
 from tests.simulation.command import main
 from tests.simulation.command_process import run_command
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.planting import FindBug, Mutation
 from tests.simulation.simulator import simulate
 
-SEEDS = 60
+SEEDS, SLOW, MANY = 10, 20, 100
 # In which a planted bug must show.
 SEARCHED = 200
+# Each of this number of bugs is planted without `-m faults`.
+ALWAYS = 6
 
 
-def test_many_seeds_have_no_findings() -> None:
-    result = run_command("--seeds", str(SEEDS), "--processes", "2")
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        f"0-{SEEDS - 1}",
+        pytest.param(f"{SEEDS}-{SLOW - 1}", marks=pytest.mark.slow),
+        pytest.param(f"{SLOW}-{MANY - 1}", marks=pytest.mark.faults),
+    ],
+)
+def test_many_seeds_have_no_findings(seeds: str) -> None:
+    result = run_command("--seeds", seeds, "--processes", "2")
     assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stdout.startswith(f"{SEEDS} seeds, ")
+    first, last = map(int, seeds.split("-"))
+    assert result.stdout.startswith(f"{last - first + 1} seeds, ")
 
 
 @pytest.mark.parametrize("seed", [1_000, 1_001, 1_002])
@@ -37,7 +49,18 @@ def test_a_seed_gives_the_same_run_in_another_process() -> None:
         assert f"digest {result.digest}\n" in replayed
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "mutation",
+    [
+        pytest.param(
+            each,
+            marks=by_default_each(ALWAYS, place),
+            id=each.__name__,
+        )
+        for place, each in enumerate(MUTATIONS)
+    ],
+)
 def test_a_known_bug_is_found(mutation: Mutation, find_bug: FindBug) -> None:
     find_bug(mutation, simulate, SEARCHED)
 

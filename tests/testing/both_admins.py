@@ -25,10 +25,6 @@ from aioprod.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
-from aioprod.protocol.messages.describe_topic_partitions import (
-    DescribeTopicPartitionsRequest,
-    TopicRequest,
-)
 from aioprod.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -36,8 +32,9 @@ from aioprod.protocol.messages.incremental_alter_configs import (
 )
 from aioprod.testing import EmbeddedCluster
 from tests.testing.both_brokers import BothBrokers
+from tests.testing.new_topics import wait_for_leaders
 from tests.testing.raw_admin import BROKER
-from tests.testing.raw_client import RawClient, fetch_request
+from tests.testing.raw_client import RawClient
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 # Kafka describes an internal setting only if it is set; the fixtures of real brokers set this one.
@@ -104,12 +101,7 @@ class Admin:
         await self.both.ask(
             CreateTopicsRequest(topics=[CreatableTopic(name, count, 1, configs=settings)])
         )
-        await self.wait_for_leaders(name, count)
-
-    async def wait_for_leaders(self, name: str, count: int) -> None:
-        """Wait until the real broker leads new partitions."""
-        await self.both.ask(DescribeTopicPartitionsRequest([TopicRequest(name)]), settles=True)
-        await self.both.ask(fetch_request(name, *([0] * count)), 12, settles=True)
+        await wait_for_leaders(self.both.real.address, {name: count})
 
     async def set(
         self,
@@ -136,7 +128,7 @@ class Admin:
     ) -> None:
         resource = DescribeConfigsResource(kind, name, names)
         await self.both.ask(
-            DescribeConfigsRequest([resource], include_synonyms=synonyms), settles=True
+            DescribeConfigsRequest([resource], include_synonyms=synonyms), finishes=True
         )
 
     async def quota(

@@ -5,18 +5,17 @@ field.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import uuid
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from aioprod.error_codes import ErrorCode
-from aioprod.protocol.message import Message, Request
+from aioprod.protocol.message import Message, Request, Struct
 from tests.testing.raw_client import RawClient
 
 ResponseT = TypeVar("ResponseT", bound=Message)
-_SETTLE_SECONDS = 10.0
+_FINISH_SECONDS = 10.0
 
 # Fields that may differ, and how their values are normalized before they are
 # compared.
@@ -53,17 +52,17 @@ UNORDERED = {
     *("unknown_state_filters", "values"),
 }
 
+PLAIN = (int, float, str, bytes, memoryview, uuid.UUID)
+
 
 def comparable(value: Any) -> Any:
     """Return a message as plain dictionaries and lists, without what may differ."""
     if isinstance(value, list):
         return [comparable(item) for item in value]
-    if not dataclasses.is_dataclass(value):
-        return value
-    return {
-        field.name: _field(field.name, getattr(value, field.name))
-        for field in dataclasses.fields(value)
-    }
+    if isinstance(value, Struct):
+        return {name: _field(name, getattr(value, name)) for name in value.__slots__}
+    assert value is None or isinstance(value, PLAIN), f"{value!r} would be compared as it is"
+    return value
 
 
 def _field(name: str, value: Any) -> Any:
@@ -79,7 +78,7 @@ class BothBrokers:
     """A connection to each of two brokers.
 
     Attributes:
-        adapt: changes what is compared, if a field's name does not tell whether it may differ.
+        adapt: changes what is compared, if a field's name does not return whether it may differ.
     """
 
     def __init__(self, real: str, embedded: str) -> None:
@@ -102,28 +101,28 @@ class BothBrokers:
         await self.embedded.__aexit__(kind, error, trace)
 
     async def ask(
-        self, request: Request[ResponseT], version: int | None = None, *, settles: bool = False
+        self, request: Request[ResponseT], version: int | None = None, *, finishes: bool = False
     ) -> ResponseT:
         """Send to both, compare, and return the embedded broker's response.
 
-        With ``settles``, repeat the request to the real broker until the responses agree: its parts
+        If ``finishes``, repeat the request to the real broker until the responses agree: its parts
         learn of a change at different times.
         """
         version = type(request).MAX_VERSION if version is None else version
         answer = await self.embedded.call(request, version)
         ours = self.adapt(comparable(answer))
         theirs = self.adapt(comparable(await self.real.call(request, version)))
-        deadline = asyncio.get_running_loop().time() + _SETTLE_SECONDS
-        while settles and ours != theirs and asyncio.get_running_loop().time() < deadline:
+        deadline = asyncio.get_running_loop().time() + _FINISH_SECONDS
+        while finishes and ours != theirs and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.02)
             theirs = self.adapt(comparable(await self.real.call(request, version)))
         assert ours == theirs, f"version {version} of {request}"
         return answer
 
-    async def ask_all_versions(self, request: Request[Any], *, settles: bool = False) -> None:
+    async def ask_all_versions(self, request: Request[Any], *, finishes: bool = False) -> None:
         """Send and compare all versions of the request."""
         for version in range(type(request).MIN_VERSION, type(request).MAX_VERSION + 1):
-            await self.ask(request, version, settles=settles)
+            await self.ask(request, version, finishes=finishes)
 
 
 def error_codes(answer: Message) -> set[ErrorCode]:
@@ -134,10 +133,10 @@ def error_codes(answer: Message) -> set[ErrorCode]:
         if isinstance(value, list):
             for item in value:
                 collect(item)
-        elif dataclasses.is_dataclass(value):
-            for field in dataclasses.fields(value):
-                inner = getattr(value, field.name)
-                if field.name.endswith("error_code"):
+        elif isinstance(value, Struct):
+            for name in value.__slots__:
+                inner = getattr(value, name)
+                if name.endswith("error_code"):
                     found.add(ErrorCode.of(inner))
                 else:
                     collect(inner)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import aioprod
 
+#: What the quickstart says to write on Windows.
+WITHOUT_UVLOOP = "import asyncio as uvloop"
 DOCS = Path(aioprod.__file__).parents[1] / "docs"
 
 
 def python_blocks(text: str) -> list[str]:
+    if sys.platform == "win32":
+        text = text.replace("import uvloop", WITHOUT_UVLOOP)
     return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 

@@ -25,7 +25,7 @@ async def fencing(it: TransactionalClient) -> list[object]:
     answers += [*await begin(second), await second.produce(b"open")]
     third = await other(it)
     answers += [await third.init(), await third.init(patient=True)]
-    await it.settle()
+    await it.until_idle()
     answers += [
         await it.read(committed=True),
         await second.produce(b"late"),
@@ -33,7 +33,7 @@ async def fencing(it: TransactionalClient) -> list[object]:
         await second.end(commit=False),
     ]
     answers += [*await begin(third), await third.produce(b"mine"), await third.end(commit=True)]
-    await it.settle()
+    await it.until_idle()
     return [*answers, await it.read(committed=True), await it.read(committed=False)]
 
 
@@ -96,7 +96,7 @@ async def an_outdated_epoch_asks(it: TransactionalClient) -> list[object]:
         await second.end(commit=True, keep=False),
         await second.init(patient=True, expected=second.identity, keep=False),
     ]
-    await it.settle()
+    await it.until_idle()
     return [*answers, await it.read(committed=True)]
 
 
@@ -111,7 +111,7 @@ async def opened_behind_its_end(it: TransactionalClient) -> list[object]:
             await it.produce(b"x"),
             await it.end(commit=commit, keep=False),
         ]
-        await it.settle()
+        await it.until_idle()
         identity = it.identity
         answers += [
             await it.add(),
@@ -137,7 +137,7 @@ async def opened_behind_its_end(it: TransactionalClient) -> list[object]:
             await it.produce(b"y"),
             await it.end(commit=commit, keep=False),
         ]
-        await it.settle()
+        await it.until_idle()
         answers += [
             await it.end(commit=False, keep=False),
             await it.init(patient=True, expected=it.identity),
@@ -158,7 +158,7 @@ async def last_epochs(it: TransactionalClient) -> list[object]:
                 await it.end(commit=commit, keep=not again),
             ]
             if again:
-                await it.settle()
+                await it.until_idle()
                 answers.append(await it.end(commit=commit))
         answers += [it.producer_id == first, it.epoch]
     answers += [await it.init(patient=True), it.producer_id == first]

@@ -44,10 +44,13 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """Delay the request and those after it until ``until`` is set."""
+class Keep:
+    """Delay the request and those after it until ``until`` is set. Then set ``answered``, if given,
+    when the broker has responded, even if the client is gone.
+    """
 
     until: asyncio.Event
+    answered: asyncio.Event | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class SingleBytes:
     """Deliver the request and the response byte by byte."""
 
 
-Fault = CutRequest | CutAnswer | Stall | Hold | SingleBytes
+Fault = CutRequest | CutAnswer | Stall | Keep | SingleBytes
 Plan = Callable[[int, int], Fault | None]
 """Chooses the fault of a request by its API key and its size in bytes."""
 
@@ -94,6 +97,7 @@ class FaultProxy:
         plan: called for every request; None passes it on.
         done: the number of faults, by kind and API key.
         passed: the number of requests that reached the broker completely, by API key.
+        waiting: the number of requests and responses that are delayed.
     """
 
     def __init__(self, listening: socket.socket, target: str, plan: Plan | None = None) -> None:
@@ -105,10 +109,40 @@ class FaultProxy:
         self._port = int(port)
         self._server: asyncio.Server | None = None
         self._clients: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self.waiting = 0
+        self._requests_pass, self._answers_pass = asyncio.Event(), asyncio.Event()
+        self.pass_all()
 
     def count(self, kind: type[Fault]) -> int:
         """Return the number of faults of this kind, for all APIs."""
         return sum(times for (done, _), times in self.done.items() if done is kind)
+
+    def delay(self, *, requests: bool = False, answers: bool = False) -> None:
+        """Delay all requests, responses or both, of old and new connections, until ``pass_all``."""
+        if requests:
+            self._requests_pass.clear()
+        if answers:
+            self._answers_pass.clear()
+
+    def pass_all(self) -> None:
+        """Deliver what was delayed, even if the client has given up meanwhile."""
+        self._requests_pass.set()
+        self._answers_pass.set()
+
+    async def until_requests_pass(self) -> None:
+        """Wait while requests are delayed."""
+        await self._until(self._requests_pass)
+
+    async def until_answers_pass(self) -> None:
+        """Wait while responses are delayed."""
+        await self._until(self._answers_pass)
+
+    async def _until(self, passes: asyncio.Event) -> None:
+        self.waiting += 1
+        try:
+            await passes.wait()
+        finally:
+            self.waiting -= 1
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accepted, sock=self._listening.dup())
@@ -182,7 +216,7 @@ class _Way:
         self._to_client = to_client
         self._from_broker = from_broker
         self._to_broker = to_broker
-        self._answers: dict[int, tuple[CutAnswer | SingleBytes, int]] = {}
+        self._answers: dict[int, tuple[CutAnswer | Keep | SingleBytes, int]] = {}
 
     async def pass_requests(self) -> None:
         while True:
@@ -198,18 +232,24 @@ class _Way:
                 case Stall():
                     self._proxy.done[Stall, api_key] += 1
                     await asyncio.sleep(fault.seconds)
-                case Hold():
-                    self._proxy.done[Hold, api_key] += 1
+                case Keep():
+                    self._proxy.done[Keep, api_key] += 1
                     await fault.until.wait()
-                case CutAnswer() | SingleBytes():
-                    self._answers[int.from_bytes(request[8:12], "big")] = fault, api_key
+            if isinstance(fault, CutAnswer | Keep | SingleBytes):
+                self._answers[int.from_bytes(request[8:12], "big")] = fault, api_key
+            await self._proxy.until_requests_pass()
             await _write(self._to_broker, request, singly=isinstance(fault, SingleBytes))
             self._proxy.passed[api_key] += 1
+            if isinstance(fault, Keep) and fault.answered is not None:
+                await fault.answered.wait()  # a client that is gone would end both ways
 
     async def pass_answers(self) -> None:
         while True:
             answer = await _frame(self._from_broker)
+            await self._proxy.until_answers_pass()
             fault, api_key = self._answers.pop(int.from_bytes(answer[4:8], "big"), (None, -1))
+            if isinstance(fault, Keep) and fault.answered is not None:
+                fault.answered.set()
             if isinstance(fault, CutAnswer):
                 await _write(self._to_client, answer[: min(fault.after, len(answer) - 1)])
                 self._cut(fault, api_key)

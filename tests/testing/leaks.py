@@ -1,4 +1,4 @@
-"""What of an error can be printed or logged, and so could reveal a secret."""
+"""Collects all parts of an error that can be printed or logged, and so could reveal a secret."""
 
 from __future__ import annotations
 

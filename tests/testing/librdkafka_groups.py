@@ -1,4 +1,4 @@
-"""What groups with members by librdkafka need."""
+"""Runs members of groups by librdkafka."""
 
 from __future__ import annotations
 

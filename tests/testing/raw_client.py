@@ -31,6 +31,7 @@ class RawClient:
     """A connection to ``address`` ("host:port")."""
 
     def __init__(self, address: str) -> None:
+        self.address = address
         self._host, _, port = address.rpartition(":")
         self._port = int(port)
         self._next_id = 0

@@ -13,14 +13,14 @@ from aioprod.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     TopicPartitions,
 )
-from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from aioprod.protocol.messages.create_topics import CreatableTopic
 from aioprod.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from aioprod.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests.testing.new_topics import create_topics_with_leaders
 from tests.testing.raw_admin import configure_group
 from tests.testing.raw_group import Scene
 from tests.testing.raw_transactions import ask_until, name
@@ -53,16 +53,8 @@ class EpochScene:
     async def create(self, short: str, count: int) -> None:
         """Create a topic, and wait until its brokers know it."""
         wanted = CreatableTopic(self.topic(short), count, 1)
-        created = await self.client.call(CreateTopicsRequest([wanted]), 7)
-        assert not created.topics[0].error_code
-        asked = MetadataRequest(
-            [MetadataRequestTopic(name=self.topic(short))], allow_auto_topic_creation=False
-        )
-        answer = await ask_until(
-            lambda answer: len(answer.topics[0].partitions) == count,
-            lambda: self.client.call(asked, 12),
-        )
-        self.ids[short] = answer.topics[0].topic_id
+        ids = await create_topics_with_leaders(self.client.address, wanted)
+        self.ids[short] = ids[wanted.name]
         # The coordinator of a real broker learns of it later.
         probe = EpochMemberClient(self, "probe")
         group_id = f"{self.group_id}.probe"

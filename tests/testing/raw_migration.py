@@ -69,7 +69,7 @@ class MigratingMember:
         prefix = self.scene.topic("")
         return sorted((topic.removeprefix(prefix), n) for topic, n in assignment.partitions)
 
-    async def settle(self) -> list[object]:
+    async def until_idle(self) -> list[object]:
         """Send Heartbeat, and JoinGroup and SyncGroup if it has to rejoin."""
         answers: list[object] = [await self.raw.heartbeat()]
         if answers[0] == "REBALANCE_IN_PROGRESS":

@@ -17,7 +17,7 @@ from aioprod.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
-from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from aioprod.protocol.messages.create_topics import CreatableTopic
 from aioprod.protocol.messages.delete_groups import DeleteGroupsRequest
 from aioprod.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -35,12 +35,12 @@ from aioprod.protocol.messages.describe_share_group_offsets import (
 )
 from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aioprod.protocol.messages.list_groups import ListGroupsRequest
-from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aioprod.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
 from aioprod.protocol.messages.share_fetch import ShareFetchRequest
 from aioprod.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from aioprod.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from aioprod.protocol.record_reader import read_records
+from tests.testing.new_topics import create_topics_with_leaders
 from tests.testing.raw_admin import configure_group
 from tests.testing.raw_client import RawClient, make_batch
 from tests.testing.raw_transactions import ask_until, name
@@ -48,12 +48,17 @@ from tests.testing.raw_transactions import ask_until, name
 Answer = tuple[Any, ...]
 Run = tuple[int, int, Sequence[int]]  # first and last offset, types
 
+# The first fetch of a group makes a real broker read the state of the partition, and perhaps create
+# the topic for it. On a busy machine this takes longer than tests wait for records.
+FIRST_WAIT_MS = 5_000
+
 
 class ShareScene:
     """A share group and its topic at one broker.
 
     Attributes:
-        topic_id: of the topic.
+        topic_id: id of the topic.
+        fetched: whether a fetch of a member has succeeded.
     """
 
     def __init__(self, address: str, unique: str) -> None:
@@ -61,6 +66,7 @@ class ShareScene:
         self.group_id, self.topic = f"{unique}.g", f"{unique}.t"
         self.client = RawClient(address)
         self.topic_id = uuid.UUID(int=0)
+        self.fetched = False
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -80,16 +86,7 @@ class ShareScene:
     async def create(self, partitions: int = 1, **configs: str) -> None:
         """Create the topic, and configure the group; ``share_x`` is ``share.x``."""
         wanted = CreatableTopic(self.topic, partitions, 1)
-        created = await self.client.call(CreateTopicsRequest([wanted]), 7)
-        assert not created.topics[0].error_code
-        self.topic_id = created.topics[0].topic_id
-        asked = MetadataRequest(
-            [MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False
-        )
-        await ask_until(
-            lambda answer: len(answer.topics[0].partitions) == partitions,
-            lambda: self.client.call(asked, 12),
-        )
+        self.topic_id = (await create_topics_with_leaders(self.address, wanted))[self.topic]
         coordinator = FindCoordinatorRequest(coordinator_keys=[self.group_id])
         await ask_until(
             lambda answer: not answer.coordinators[0].error_code,
@@ -187,8 +184,8 @@ class ShareScene:
         answer = await self.client.call(AlterShareGroupOffsetsRequest(self.group_id, [asked]), 0)
         partitions = [
             (each.partition_index, name(each.error_code))
-            for told in answer.responses
-            for each in told.partitions
+            for reported in answer.responses
+            for each in reported.partitions
         ]
         return name(answer.error_code), sorted(partitions)
 
@@ -261,7 +258,7 @@ class ShareMemberClient:
             self.scene.group_id,
             self.member_id,
             self.session,
-            max_wait_ms=wait_ms,
+            max_wait_ms=wait_ms if self.scene.fetched else FIRST_WAIT_MS,
             min_bytes=1,
             max_bytes=1_000_000,
             max_records=max_records,
@@ -279,6 +276,7 @@ class ShareMemberClient:
             setattr(request, field, value)
         answer = await self.client.call(request, 2)
         self._note(request.share_session_epoch, answer.error_code)
+        self.scene.fetched |= not answer.error_code
         parts = [
             (each.partition_index, *self._plain(each))
             for topic in answer.responses

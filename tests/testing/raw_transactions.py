@@ -53,7 +53,7 @@ V2 = {"produce": 12, "end": 5, "offsets": 5}
 READ_COMMITTED = 1
 GROUP, TRANSACTION = 0, 1
 LIMIT_SECONDS = 15.0
-# Markers have the present time, and a real broker begins a new segment after a week.
+# Markers have the current time, and a real broker begins a new segment after a week.
 NOW_MS = int(time.time() * 1000) - 1000
 _UNREADY = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -407,7 +407,7 @@ class TransactionalClient:
             lambda found: found[1] >= offset, lambda: self.list_offset(-1, committed=False)
         )
 
-    async def settle(self) -> None:
+    async def until_idle(self) -> None:
         """Wait until partition 0 has no open transaction and none is ending: a real broker writes
         its markers after it has answered.
         """
@@ -429,7 +429,7 @@ class TransactionalClient:
         )
         return answer.transaction_states[0].transaction_state
 
-    async def settle_offsets(self, group: str) -> None:
+    async def finish_offsets(self, group: str) -> None:
         """Wait until no transaction can change the group's offset of partition 0."""
         await ask_until(
             lambda found: found[0][3] == "NONE", lambda: self.committed(group, stable=True)

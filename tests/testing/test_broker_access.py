@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -136,7 +137,7 @@ def test_what_acls_allow(
     ],
 )
 def test_a_right_to_at_least_one_topic(acls: list[AclBinding], allowed: bool) -> None:
-    """As idempotent producers need it (KIP-679)."""
+    """Idempotent producers need such an ACL (KIP-679)."""
     assert Authorizer(acls=acls).allows_any(ALICE, "h", WRITE, TOPIC) == allowed
 
 
@@ -327,11 +328,12 @@ class TestAdmin:
         found = await admin.describe_user_scram_credentials(["bob"])
         assert [tuple(info) for info in found["bob"]] == [(1, 4_096), (2, 8_192)]
         assert list(await admin.describe_user_scram_credentials()) == ["bob"]
-        for mechanism, password, right in (
+        logins: list[tuple[Any, str, bool]] = [
             ("SCRAM-SHA-512", "one", True),
             ("SCRAM-SHA-256", "two", True),
             ("SCRAM-SHA-256", "one", False),
-        ):
+        ]
+        for mechanism, password, right in logins:
             bob = Admin(
                 broker.bootstrap_servers,
                 security_protocol="SASL_PLAINTEXT",
@@ -392,9 +394,9 @@ async def test_the_subject_of_a_certificate_is_the_principal(tmp_path: Path) -> 
             "ssl_truststore_location": str(trusted),
             "ssl_keystore_location": str(identity),
         }
-        async with Producer(broker.bootstrap_servers, **settings) as stranger:  # type: ignore[arg-type]
+        async with Producer(broker.bootstrap_servers, **settings) as stranger:  # type: ignore[call-overload]
             with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
                 await stranger.send_and_wait("t", b"1")
         broker.allow(f"User:{subject}", WRITE, topic="t")
-        async with Producer(broker.bootstrap_servers, **settings) as producer:  # type: ignore[arg-type]
+        async with Producer(broker.bootstrap_servers, **settings) as producer:  # type: ignore[call-overload]
             await producer.send_and_wait("t", b"2")

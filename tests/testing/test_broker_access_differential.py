@@ -13,11 +13,11 @@ from aioprod.admin import (
     AclBinding,
     AclOperation,
     Admin,
-    NewTopic,
     ResourceType,
 )
 from aioprod.protocol.acls import CLUSTER_NAME
 from aioprod.protocol.api_keys import ApiKey
+from aioprod.protocol.messages.create_topics import CreatableTopic
 from aioprod.protocol.messages.produce import ProduceRequest
 from aioprod.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from aioprod.protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -26,6 +26,7 @@ from aioprod.testing.broker.handlers import HANDLERS
 from aioprod.testing.kafka_listener import Listener
 from aioprod.testing.real_kafka import RealKafka
 from tests.testing.both_brokers import comparable, error_codes
+from tests.testing.new_topics import create_topics_with_leaders
 from tests.testing.raw_client import RawClient, make_batch
 from tests.testing.test_broker_access import REFUSALS
 from tests.testing.test_broker_apis import EVERY_VERSION, typical_request
@@ -185,12 +186,9 @@ def test_every_api_is_compared() -> None:
 @pytest.mark.kafka
 async def test_both_brokers_refuse_the_same(guarded: RealKafka, embedded: EmbeddedCluster) -> None:
     real = guarded.bootstrap_servers_of("SASL_PLAINTEXT")
+    created = await create_topics_with_leaders(guarded.bootstrap_servers, CreatableTopic("t", 1, 1))
     async with Admin(guarded.bootstrap_servers) as admin:
-        await admin.create_topics(NewTopic("t"))
-        topics = await admin.describe_topics(["t"])
-        real_id = topics["t"].topic_id
-        assert real_id is not None
-        ids = real_id, embedded.topics["t"].topic_id
+        ids = created["t"], embedded.topics["t"].topic_id
         await grant(admin, embedded)
         await admin.list_consumer_group_offsets("g")  # wait for the coordinator
         asked: list[tuple[str, int, int, str]] = [

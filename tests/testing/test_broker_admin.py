@@ -217,7 +217,7 @@ class TestDeletedRecords:
         broker.delete_records("t", 0, 100)
         assert (broker.records("t"), topic.partitions[0].log.size) == ([], 0)
 
-    async def test_a_reader_at_the_old_start_that_waits_is_told(
+    async def test_a_reader_at_the_old_start_that_waits_is_reported(
         self, broker: EmbeddedCluster
     ) -> None:
         broker.create_topic("t")

@@ -134,14 +134,14 @@ async def test_quotas(admin: Admin) -> None:
             request = DescribeClientQuotasRequest(
                 [ComponentData(*each) for each in conditions], strict
             )
-            await admin.both.ask_all_versions(request, settles=True)
+            await admin.both.ask_all_versions(request, finishes=True)
     await admin.quota([client], {"producer_byte_rate": None})
     await admin.quota([user], {"producer_byte_rate": None})
     await admin.quota([user, client], {"request_percentage": None})
     await admin.quota([("client-id", None), user], {"producer_byte_rate": None})
     for name in ("client-id", "user"):
         await admin.both.ask(
-            DescribeClientQuotasRequest([ComponentData(name, 0, admin.topic)]), settles=True
+            DescribeClientQuotasRequest([ComponentData(name, 0, admin.topic)]), finishes=True
         )
     await admin.quota([client], {"consumer_byte_rate": None})
 
@@ -164,12 +164,12 @@ async def test_transactions_and_producers(admin: Admin) -> None:
                     EndTxnRequest(name, producer_id, epoch, True), 4
                 ),
             )
-        await both.ask(DescribeTransactionsRequest([name, admin.unknown, ""]), settles=True)
+        await both.ask(DescribeTransactionsRequest([name, admin.unknown, ""]), finishes=True)
         await both.ask(
             DescribeProducersRequest(
                 [ProducersOfTopic(topic, [0, 1, 9]), ProducersOfTopic(admin.unknown, [0])]
             ),
-            settles=True,
+            finishes=True,
         )
         for states in (
             "",
@@ -181,12 +181,12 @@ async def test_transactions_and_producers(admin: Admin) -> None:
             "Dead",
             "PrepareEpochFence",
         ):
-            await both.ask_all_versions(ListTransactionsRequest(states.split()), settles=True)
+            await both.ask_all_versions(ListTransactionsRequest(states.split()), finishes=True)
         for duration in (0, 1_000_000):
-            await both.ask(ListTransactionsRequest(duration_filter=duration), 1, settles=True)
+            await both.ask(ListTransactionsRequest(duration_filter=duration), 1, finishes=True)
         for pattern in (name[:-1] + ".", name[:-1], "", "(", f"x|{name}"):
             await both.ask(
-                ListTransactionsRequest(transactional_id_pattern=pattern), 2, settles=True
+                ListTransactionsRequest(transactional_id_pattern=pattern), 2, finishes=True
             )
 
 
@@ -278,7 +278,7 @@ async def random_step(admin: Admin, rng: random.Random, name: str) -> None:
                 name, make_batch([b"x"] * rng.randint(1, 5)), partition=rng.randint(0, 2)
             ),
             rng.randint(3, 12),
-            settles=True,
+            finishes=True,
         )
         return
     elif kind == 5:
@@ -286,7 +286,7 @@ async def random_step(admin: Admin, rng: random.Random, name: str) -> None:
         await both.ask(
             DeleteRecordsRequest([DeleteRecordsTopic(name, places)], 5000),
             rng.randint(0, 2),
-            settles=True,
+            finishes=True,
         )
         return
     else:
@@ -299,4 +299,4 @@ async def random_step(admin: Admin, rng: random.Random, name: str) -> None:
             request,
             rng.randint(max(request.MIN_VERSION, 6 if kind == 1 else 0), request.MAX_VERSION),
         )
-    await both.ask(DescribeTopicPartitionsRequest([TopicRequest(name)]), settles=True)
+    await both.ask(DescribeTopicPartitionsRequest([TopicRequest(name)]), finishes=True)

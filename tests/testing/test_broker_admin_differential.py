@@ -69,6 +69,7 @@ from aioprod.testing.broker.handlers import HANDLERS
 from aioprod.testing.broker.settings.topic_settings import topic_settings
 from tests.testing.both_admins import APPEND, DELETE, SET, SUBTRACT, VALUES, Admin, open_admin
 from tests.testing.both_brokers import comparable
+from tests.testing.new_topics import wait_for_leaders
 from tests.testing.raw_admin import BROKER, TOPIC
 from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request
 
@@ -110,7 +111,7 @@ async def test_described_settings(admin: Admin) -> None:
         request = DescribeConfigsRequest(
             [DescribeConfigsResource(kind, name, None)], include_synonyms=True
         )
-        await admin.both.ask_all_versions(request, settles=True)
+        await admin.both.ask_all_versions(request, finishes=True)
     await admin.describe(TOPIC, admin.topic, [])
     await admin.describe(TOPIC, admin.topic, ["retention.ms", "unknown", "max.message.bytes"])
     await admin.describe(
@@ -237,7 +238,7 @@ async def test_topics_and_partitions(admin: Admin) -> None:
         )
     )
     await both.ask(CreatePartitionsRequest([CreatePartitionsTopic(topic, 5, None)], 0))
-    await admin.wait_for_leaders(topic, 3)
+    await wait_for_leaders(both.real.address, {topic: 3})
     names = [TopicRequest(name) for name in (topic, admin.other, admin.unknown, "a/b")]
     for limit, cursor in (
         (2000, None),
@@ -254,7 +255,7 @@ async def test_topics_and_partitions(admin: Admin) -> None:
         (9, Cursor("not asked", 0)),
         (9, Cursor(topic, -1)),
     ):
-        await both.ask(DescribeTopicPartitionsRequest(names, limit, cursor), settles=True)
+        await both.ask(DescribeTopicPartitionsRequest(names, limit, cursor), finishes=True)
     for version in range(8, 14):
         asked = MetadataRequest(
             [MetadataRequestTopic(name=name) for name in (topic, admin.unknown)],
@@ -262,7 +263,7 @@ async def test_topics_and_partitions(admin: Admin) -> None:
             version <= 10,
             True,
         )
-        await both.ask(asked, version, settles=True)
+        await both.ask(asked, version, finishes=True)
     await both.ask(CreateTopicsRequest(topics=[CreatableTopic(admin.unknown, 1, 1)], timeout_ms=0))
     await both.ask(DeleteTopicsRequest(topic_names=[topic], timeout_ms=0), 5)
     states = [DeleteTopicState(name) for name in (topic, topic, admin.unknown, None)] + [

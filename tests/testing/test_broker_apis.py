@@ -227,7 +227,7 @@ async def test_every_version_is_answered(
         await client.call(ApiVersionsRequest(), 0)  # the connection still works
 
 
-async def test_api_versions_tells_exactly_what_is_handled(broker: EmbeddedCluster) -> None:
+async def test_api_versions_shows_exactly_what_is_handled(broker: EmbeddedCluster) -> None:
     async with RawClient(broker.bootstrap_servers) as client:
         response = await client.call(ApiVersionsRequest(), 0)
     assert {(api.api_key, api.min_version, api.max_version) for api in response.api_keys} == {

@@ -13,12 +13,13 @@ from confluent_kafka import Consumer as LibrdkafkaConsumer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
 from aioprod import Admin, BrokerError, Consumer, ErrorCode, Producer, TopicPartition
-from aioprod.admin import NewTopic
 from aioprod.errors import KafkaError
 from aioprod.protocol.batch_cursor import iter_batches
+from aioprod.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from aioprod.protocol.record_batch import DELETE_HORIZON
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
 from aioprod.testing.real_kafka import RealKafka
+from tests.testing.new_topics import create_topics_with_leaders
 from tests.testing.raw_client import RawClient, fetch_request
 
 Pair = tuple[bytes | None, bytes | None]
@@ -305,14 +306,15 @@ async def test_kafkas_cleaner_writes_the_same_batches(broker: EmbeddedCluster) -
             "segment.ms": "1",
         }
         last = keyed_batch((b"z", b"1"), timestamp=NOW_MS + 4_000)  # in Kafka's active segment
-        async with Admin(kafka.bootstrap_servers) as admin:
-            await admin.create_topics(NewTopic("t", configs=configs))
+        topic = CreatableTopic(
+            "t", 1, 1, configs=[CreatableTopicConfig(*each) for each in configs.items()]
+        )
+        await create_topics_with_leaders(kafka.bootstrap_servers, topic)
         await store(broker, *BATCHES, last)
         broker.compact("t", NOW_MS)
         async with RawClient(kafka.bootstrap_servers) as client:
             for batch in [*BATCHES, last]:
-                while (await client.produce("t", batch)).error_code:  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)
+                assert not (await client.produce("t", batch)).error_code
             ours = await stored(broker.bootstrap_servers)
             deadline = asyncio.get_running_loop().time() + 20
             while (theirs := shape(await stored(kafka.bootstrap_servers))) != shape(ours):

@@ -50,7 +50,7 @@ def leaders(answer: MetadataResponse) -> list[int]:
 
 
 class TestMetadata:
-    async def test_leaders_are_spread_and_every_node_tells_the_same(
+    async def test_leaders_are_spread_and_every_node_shows_the_same(
         self, three: EmbeddedCluster
     ) -> None:
         answers = [await metadata(three, node_id) for node_id in three.node_ids]
@@ -87,7 +87,7 @@ class TestMetadata:
         assert leaders(answer) == [2, 2, 3]
         await three.start_node(1)
         answer = await metadata(three, 1)
-        assert leaders(answer) == [2, 2, 3]  # it leads again only when told to
+        assert leaders(answer) == [2, 2, 3]  # it leads again only when asked to
         assert answer.topics[0].partitions[0].isr_nodes == [1, 2, 3]
 
     async def test_without_a_live_replica_there_is_no_leader(self, three: EmbeddedCluster) -> None:
@@ -301,9 +301,7 @@ class TestNodes:
             _, answer = await frozen.receive(ProduceRequest, 9)
         assert answer.responses[0].partition_responses[0].base_offset == 0
 
-    async def test_freezing_keeps_back_an_answer_that_was_under_way(
-        self, three: EmbeddedCluster
-    ) -> None:
+    async def test_freezing_keeps_back_a_response_in_flight(self, three: EmbeddedCluster) -> None:
         async with RawClient(three.address(1)) as client, RawClient(three.address(1)) as other:
             client.send(fetch_request("t", 0, max_wait_ms=60_000), 12)
             await until(lambda: len(three.requests) == 1)

@@ -64,7 +64,7 @@ def check_order(broker: EmbeddedCluster, count: int = COUNT) -> None:
 
 async def test_our_producer_lives_through_it(three: EmbeddedCluster) -> None:
     async with asyncio.timeout(LIMIT_SECONDS):
-        async with Producer(three.bootstrap_servers, linger_ms=0, **FAST) as producer:  # type: ignore[arg-type]
+        async with Producer(three.bootstrap_servers, linger_ms=0, **FAST) as producer:  # type: ignore[call-overload]
             for step in range(4):
                 numbers = range(step * COUNT // 4, (step + 1) * COUNT // 4)
                 sent = [

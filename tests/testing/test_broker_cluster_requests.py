@@ -50,7 +50,7 @@ class TestWrongNode:
             ((2, 1), [(2, three.address(2))]) if version >= 10 else ((-1, -1), [])
         )
 
-    async def test_produce_to_a_partition_without_a_leader_names_nobody(
+    async def test_produce_to_a_partition_without_a_leader_names_no_leader(
         self, three: EmbeddedCluster
     ) -> None:
         three.create_topic("single", 2, replication_factor=1)
@@ -104,7 +104,7 @@ class TestWrongNode:
                 0
             ].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    async def test_a_waiting_fetch_hears_of_the_new_leader_at_once(
+    async def test_a_waiting_fetch_learns_of_the_new_leader_at_once(
         self, three: EmbeddedCluster
     ) -> None:
         async with RawClient(three.address(1)) as client:

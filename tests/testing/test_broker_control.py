@@ -113,16 +113,16 @@ async def test_answers_before_a_drop_still_arrive(with_topic: EmbeddedCluster) -
     assert [record.value for record in with_topic.records("t")] == [b"good"]
 
 
-async def test_hold_waits_for_the_event_before_the_request_is_applied(
+async def test_keep_waits_for_the_event_before_the_request_is_applied(
     with_topic: EmbeddedCluster,
 ) -> None:
     event = asyncio.Event()
     rule = with_topic.on(ApiKey.PRODUCE, hold(event))
     async with (
-        RawClient(with_topic.bootstrap_servers) as held,
+        RawClient(with_topic.bootstrap_servers) as kept_back,
         RawClient(with_topic.bootstrap_servers) as other,
     ):
-        waiting = asyncio.create_task(held.produce("t", make_batch([b"late"])))
+        waiting = asyncio.create_task(kept_back.produce("t", make_batch([b"late"])))
         await until(lambda: rule.used == 1)
         await other.produce("t", make_batch([b"early"]))
         event.set()
@@ -130,7 +130,7 @@ async def test_hold_waits_for_the_event_before_the_request_is_applied(
     assert [record.value for record in with_topic.records("t")] == [b"early", b"late"]
 
 
-async def test_hold_answer_applies_the_request_first(with_topic: EmbeddedCluster) -> None:
+async def test_keep_answer_applies_the_request_first(with_topic: EmbeddedCluster) -> None:
     event = asyncio.Event()
     with_topic.on(ApiKey.PRODUCE, hold_answer(event))
     async with RawClient(with_topic.bootstrap_servers) as client:
@@ -141,7 +141,7 @@ async def test_hold_answer_applies_the_request_first(with_topic: EmbeddedCluster
         assert (await waiting).base_offset == 0
 
 
-async def test_a_held_request_is_applied_though_its_client_has_gone(
+async def test_a_kept_request_is_applied_though_its_client_has_gone(
     with_topic: EmbeddedCluster,
 ) -> None:
     event = asyncio.Event()
@@ -163,11 +163,11 @@ async def test_delay_waits_and_actions_work_together(with_topic: EmbeddedCluster
 
 async def test_rules_follow_one_another_and_can_be_taken_back(with_topic: EmbeddedCluster) -> None:
     with_topic.on(ApiKey.PRODUCE, fail(ErrorCode.REQUEST_TIMED_OUT))
-    for_ever = with_topic.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_ENOUGH_REPLICAS), times=None)
+    forever = with_topic.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_ENOUGH_REPLICAS), times=None)
     async with RawClient(with_topic.bootstrap_servers) as client:
         codes = [(await client.produce("t", BATCH)).error_code for _ in range(4)]
         assert codes == [ErrorCode.REQUEST_TIMED_OUT, *[ErrorCode.NOT_ENOUGH_REPLICAS] * 3]
-        for_ever.cancel()
+        forever.cancel()
         assert (await client.produce("t", BATCH)).error_code == 0
         with_topic.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_ENOUGH_REPLICAS), times=None)
         with_topic.clear_rules()
@@ -180,7 +180,7 @@ async def test_requests_are_remembered(with_topic: EmbeddedCluster) -> None:
     assert list(with_topic.requests) == [(ApiKey.PRODUCE, 9, "raw", 1)]
 
 
-async def test_stop_ends_a_request_that_is_held_for_ever() -> None:
+async def test_stop_ends_a_request_that_is_kept_forever() -> None:
     async with asyncio.timeout(5):
         async with EmbeddedCluster() as broker:
             broker.create_topic("t")
@@ -252,30 +252,30 @@ async def test_all_rules_count_a_request_and_the_first_that_is_due_acts(
     assert codes == [ErrorCode.REQUEST_TIMED_OUT, 0, ErrorCode.NOT_ENOUGH_REPLICAS, 0]
 
 
-async def test_what_is_held_without_an_event_is_released_by_its_rule(
+async def test_what_is_kept_without_an_event_is_released_by_its_rule(
     with_topic: EmbeddedCluster,
 ) -> None:
-    held = with_topic.on(ApiKey.PRODUCE, hold(), times=2)
+    kept_back = with_topic.on(ApiKey.PRODUCE, hold(), times=2)
     async with (
         RawClient(with_topic.bootstrap_servers) as one,
         RawClient(with_topic.bootstrap_servers) as other,
     ):
         waiting = [asyncio.create_task(client.produce("t", BATCH)) for client in (one, other)]
-        await held.wait(2)
+        await kept_back.wait(2)
         assert with_topic.records("t") == []
-        held.release()
+        kept_back.release()
         assert sorted([(await each).base_offset for each in waiting]) == [0, 1]
 
 
-async def test_an_answer_that_is_held_without_an_event_is_released_by_its_rule(
+async def test_an_answer_that_is_kept_without_an_event_is_released_by_its_rule(
     with_topic: EmbeddedCluster,
 ) -> None:
-    held = with_topic.on(ApiKey.PRODUCE, hold_answer())
+    kept_back = with_topic.on(ApiKey.PRODUCE, hold_answer())
     async with RawClient(with_topic.bootstrap_servers) as client:
         waiting = asyncio.create_task(client.produce("t", BATCH))
         await with_topic.wait_for_records("t", 1)
         assert not waiting.done()
-        held.release()
+        kept_back.release()
         assert (await waiting).base_offset == 0
 
 
@@ -337,20 +337,20 @@ async def test_waiting_for_requests(with_topic: EmbeddedCluster) -> None:
 
 def test_rules_work_from_another_thread(threaded_broker: ThreadedCluster) -> None:
     threaded_broker.create_topic("t")
-    held = threaded_broker.on(ApiKey.PRODUCE, hold())
+    kept_back = threaded_broker.on(ApiKey.PRODUCE, hold())
     every = threaded_broker.on_every(ApiKey.METADATA, delay(0.0))
 
     async def produce() -> int:
         async with RawClient(threaded_broker.bootstrap_servers) as client:
             await client.call(MetadataRequest(topics=[]), 9)
             waiting = asyncio.create_task(client.produce("t", BATCH))
-            await asyncio.to_thread(held.wait)
+            await asyncio.to_thread(kept_back.wait)
             await asyncio.to_thread(threaded_broker.wait_for_request, ApiKey.PRODUCE)
-            await asyncio.to_thread(held.release)
+            await asyncio.to_thread(kept_back.release)
             return (await waiting).base_offset
 
     assert asyncio.run(produce()) == 0
-    assert (held.used, every.used) == (1, 1)
+    assert (kept_back.used, every.used) == (1, 1)
     assert threaded_broker.request_count(ApiKey.PRODUCE) == 1
     every.cancel()
     threaded_broker.clear_rules()

@@ -16,7 +16,6 @@ import pytest
 from aioprod.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
-    CreateTopicsRequest,
 )
 from aioprod.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -30,6 +29,7 @@ from aioprod.protocol.messages.incremental_alter_configs import (
 from aioprod.protocol.record_reader import read_records
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.testing import EmbeddedCluster
+from tests.testing.new_topics import create_topics_with_leaders
 from tests.testing.raw_admin import BROKER, TOPIC
 from tests.testing.raw_client import fetch_request
 from tests.testing.raw_share_group import Run, ShareMemberClient, ShareScene
@@ -64,11 +64,7 @@ class DeadScene(ShareScene):
             1,
             configs=[CreatableTopicConfig(*each) for each in settings.items()],
         )
-        created = await self.client.call(CreateTopicsRequest([wanted]), 7)
-        assert not created.topics[0].error_code
-        await ask_until(
-            lambda found: all(not code for _, code in found), lambda: self._read(partitions)
-        )
+        await create_topics_with_leaders(self.address, wanted)
 
     async def bury(self, limit: int = 2, **configs: str) -> None:
         """Configure the group, whose records die after this number of deliveries."""
@@ -132,7 +128,7 @@ class DeadScene(ShareScene):
         found: list[Letter] = await ask_until(lambda found: len(found) >= count, read)
         return sorted(found, key=repr)
 
-    async def settled(self, lag: int) -> None:
+    async def finished(self, lag: int) -> None:
         """Wait until the group has only this number of records to do."""
         await ask_until(lambda found: found[1][0][2] == lag, lambda: self.offsets(0))
 
@@ -156,7 +152,7 @@ async def rejected(scene: DeadScene) -> list[object]:
         answers += [await a.acknowledge((0, 2, [REJECT]), (3, 3, [ACCEPT]), place=place)]
     answers += [await a.acknowledge((4, 4, [REJECT]), place=2)]
     answers += [await a.acknowledge((4, 8, [REJECT, GAP, REJECT, ACCEPT, RELEASE]))]
-    await scene.settled(1)
+    await scene.finished(1)
     return [*answers, await scene.letters(12, 2)]
 
 
@@ -185,7 +181,7 @@ async def delivered_too_often(scene: DeadScene) -> list[object]:
     answers += [await scene.letters(7)]
     await scene.write_with_headers(2)
     answers += [await a.fetch_all(2), await a.fetch_all(2), await scene.letters(9)]
-    await scene.settled(0)
+    await scene.finished(0)
     return answers
 
 
@@ -201,7 +197,7 @@ async def lost(scene: DeadScene) -> list[object]:
         found = await a.fetch_all(3)
         # One by one: Kafka gives up the rest of a run with one that can't be written.
         answers.extend([await a.acknowledge((each, each, [REJECT])) for each in sorted(found)])
-        await scene.settled(0)
+        await scene.finished(0)
 
     await reject()  # no topic is named
     await scene.bury()
@@ -232,7 +228,7 @@ async def compacted(scene: DeadScene) -> list[object]:
     await scene.write_with_headers(4)
     await a.fetch()
     answers: list[object] = [await a.acknowledge((each, each, [REJECT])) for each in range(4)]
-    await scene.settled(0)
+    await scene.finished(0)
     return [*answers, await scene.letters(3)]
 
 

@@ -30,6 +30,7 @@ from aioprod.protocol.messages.list_offsets import (
 )
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aioprod.testing import EmbeddedCluster
+from tests.testing.new_topics import create_topics_with_leaders
 from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request
 
 Exchange = Callable[[RawClient, str], Coroutine[Any, Any, list[object]]]
@@ -94,8 +95,7 @@ async def produce_where_more_replicas_are_asked_for_than_there_are(
     asked = CreatableTopic(
         topic + "-two", 1, 1, configs=[CreatableTopicConfig("min.insync.replicas", "2")]
     )
-    await client.call(CreateTopicsRequest(topics=[asked]), 7)
-    await wait_for_leader(client, asked.name)
+    await create_topics_with_leaders(client.address, asked)
     answers = [await client.produce(asked.name, make_batch([b"x"]), acks=acks) for acks in (-1, 1)]
     await client.call(DeleteTopicsRequest(topic_names=[asked.name], timeout_ms=10_000), 5)
     return [(name(answer.error_code), answer.base_offset) for answer in answers]
@@ -311,23 +311,10 @@ async def test_both_brokers_say_the_same(addresses: tuple[str, str], exchange: E
     for address in addresses:
         async with RawClient(address) as client:
             configs = [CreatableTopicConfig(key, value) for key, value in TOPIC_CONFIGS.items()]
-            created = await client.call(
-                CreateTopicsRequest(topics=[CreatableTopic(topic, 1, 1, configs=configs)]), 7
-            )
-            assert created.topics[0].error_code == 0
-            await wait_for_leader(client, topic)
+            await create_topics_with_leaders(address, CreatableTopic(topic, 1, 1, configs=configs))
             answers.append(await exchange(client, topic))
     real, embedded = answers
     assert embedded == real
-
-
-async def wait_for_leader(client: RawClient, topic: str) -> None:
-    """Wait until the real broker leads a new partition."""
-    for _ in range(500):
-        answer = await client.call(fetch_request(topic, 0, max_wait_ms=20), 12)
-        if not answer.responses[0].partitions[0].error_code:
-            return
-    raise AssertionError(f"{topic} has no leader")
 
 
 async def test_acks_0_and_an_error_closes_both_connections(addresses: tuple[str, str]) -> None:

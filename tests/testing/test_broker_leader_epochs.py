@@ -134,7 +134,7 @@ class TestRequests:
         async with RawClient(three.address(node_id)) as client:
             assert (await ask(client, 0, known)).error_code == code
 
-    async def test_list_offsets_tells_the_epoch_of_what_it_found(
+    async def test_list_offsets_shows_the_epoch_of_what_it_found(
         self, three: EmbeddedCluster
     ) -> None:
         async with RawClient(three.address(3)) as client:
@@ -159,7 +159,7 @@ class TestRequests:
         assert answer.records
 
     @pytest.mark.parametrize(("offset", "last_epoch", "end"), [(3, 0, (0, 2)), (4, 1, (1, 3))])
-    async def test_a_reader_of_lost_records_is_told_at_once_where_they_end(
+    async def test_a_reader_of_lost_records_is_reported_at_once_where_they_end(
         self, three: EmbeddedCluster, offset: int, last_epoch: int, end: tuple[int, int]
     ) -> None:
         async with RawClient(three.address(3)) as client:
@@ -167,7 +167,7 @@ class TestRequests:
         assert (answer.error_code, answer.records) == (0, b"")
         assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == end
 
-    async def test_an_epoch_that_nobody_knows_is_out_of_range(self, three: EmbeddedCluster) -> None:
+    async def test_an_unknown_epoch_is_out_of_range(self, three: EmbeddedCluster) -> None:
         async with RawClient(three.address(3)) as client:
             assert (await read(client, 2, 3)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 

@@ -29,7 +29,7 @@ def test_batches_get_the_next_offsets_and_keep_their_checksum() -> None:
     assert log.size == sum(len(batch) for batch in log.read(0, 1 << 20, at_least_one=True))
 
 
-def test_reading_begins_with_the_batch_that_holds_the_offset() -> None:
+def test_reading_begins_with_the_batch_that_keeps_the_offset() -> None:
     log = PartitionLog()
     for _ in range(5):
         append(log, 1, 2)

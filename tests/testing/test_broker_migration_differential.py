@@ -76,11 +76,11 @@ async def there_and_back(scene: MigrationScene) -> list[object]:
     answers += [await c.join("t", **RANGE), await scene.described(), await scene.kind()]
     answers += [await c.beat(owned=[]), await a.raw.heartbeat(), await a.sync()]
     answers += [await a.raw.commit(3), await a.join(), await a.sync(), await scene.described()]
-    answers += [await a.raw.heartbeat(), await c.beat(), await a.settle(), await b.settle()]
-    answers += [await c.beat(), await scene.described(), await a.settle(), await b.settle()]
+    answers += [await a.raw.heartbeat(), await c.beat(), await a.until_idle(), await b.until_idle()]
+    answers += [await c.beat(), await scene.described(), await a.until_idle(), await b.until_idle()]
     answers += [await c.beat(owned=[]), await scene.described(), await scene.kind()]
     for each in (a, b):
-        answers += [await each.raw.commit(5), await each.settle()]
+        answers += [await each.raw.commit(5), await each.until_idle()]
         answers += [await each.raw.again(partial(each.raw.commit, 7), generation_id=99)]
     answers += [await c.commit(4), await scene.scene.offsets(), await c.leave()]
     answers += [await scene.kind(), await scene.described(), await a.raw.heartbeat()]
@@ -160,8 +160,8 @@ async def restarts(scene: MigrationScene) -> list[object]:
     )
     await scene.stable(a, b)
     answers: list[object] = [await c.join("t", **RANGE), await scene.described()]
-    answers += [await a.raw.heartbeat(), await b.settle(), await c.beat(owned=[])]
-    answers += [await b.settle(), await c.beat(), await scene.described()]
+    answers += [await a.raw.heartbeat(), await b.until_idle(), await c.beat(owned=[])]
+    answers += [await b.until_idle(), await c.beat(), await scene.described()]
     d = scene.member("d", instance_id="i2")
     answers += [await d.join("t", **RANGE), await b.raw.heartbeat(), await scene.described()]
     answers += [await d.beat(), await c.beat(), await scene.described()]
@@ -240,11 +240,11 @@ async def removed(scene: MigrationScene) -> list[object]:
     a, b = await scene.classic("i1"), await scene.classic("i2")
     c, d = scene.member("c", instance_id="i3"), scene.member("d")
     await scene.stable(a, b)
-    answers: list[object] = [await c.join("t", **RANGE), await a.settle(), await b.settle()]
+    answers: list[object] = [await c.join("t", **RANGE), await a.until_idle(), await b.until_idle()]
     answers += [await d.join("t", **RANGE)]
     remove = scene.scene.remove
     answers += [await remove(("d", None), ("", "i2")), await scene.kind(), await scene.described()]
-    answers += [await a.settle(), await b.raw.heartbeat()]
+    answers += [await a.until_idle(), await b.raw.heartbeat()]
     answers += [await remove(("", "i3")), await scene.kind(), await scene.described()]
     answers += [await a.raw.heartbeat(), await a.join(), await c.beat(), await scene.kind()]
     return answers
@@ -279,8 +279,8 @@ async def compare(kafka: str, exchange: Exchange) -> None:
 async def walk(scene: MigrationScene, seed: int) -> list[object]:
     """Four static members join, go on, leave, and come back with either protocol, at random."""
     rng = random.Random(seed)
-    holder = scene.member("holder", instance_id="i9")  # so that the group stays of its type
-    answers: list[object] = [await holder.join("t", **RANGE)]
+    owner = scene.member("owner", instance_id="i9")  # so that the group stays of its type
+    answers: list[object] = [await owner.join("t", **RANGE)]
     present: dict[int, MigratingMember | EpochMemberClient] = {}
     owned: dict[int, list[Place]] = {}
     for step in range(60):
@@ -305,7 +305,7 @@ async def walk(scene: MigrationScene, seed: int) -> list[object]:
             elif deed < 0.35:
                 answers += [await it.join(owned=it.owned[1:])]
             else:
-                answers += [await it.settle()]
+                answers += [await it.until_idle()]
         elif deed < 0.2:
             answers += [await it.leave()]
             del present[number]
@@ -317,7 +317,7 @@ async def walk(scene: MigrationScene, seed: int) -> list[object]:
                 owned[number] = answer[3]
             answers += [answer]
         if deed > 0.8:
-            answers += [await holder.beat(owned=[]), await scene.described()]
+            answers += [await owner.beat(owned=[]), await scene.described()]
     return answers
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from functools import partial
 from typing import Any
 
 import pytest
 
-from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
-from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from aioprod.protocol.messages.create_topics import CreatableTopic
 from aioprod.protocol.messages.delete_groups import DeleteGroupsRequest
 from aioprod.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from aioprod.protocol.messages.list_offsets import (
@@ -35,6 +33,7 @@ from aioprod.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from aioprod.testing import EmbeddedCluster
+from tests.testing.new_topics import create_topics_with_leaders
 from tests.testing.raw_client import RawClient
 from tests.testing.raw_group import Scene, open_scene
 from tests.testing.raw_transactions import V2, TransactionalClient, ask_until, name
@@ -42,26 +41,16 @@ from tests.testing.raw_transactions import V2, TransactionalClient, ask_until, n
 UNKNOWN = uuid.UUID(int=7)
 BY_ID, TRANSACTION_BY_ID = 10, 6
 TRANSACTION = 1  # the type of coordinator
-_NEW = ("UNKNOWN_TOPIC_OR_PARTITION", "NOT_LEADER_OR_FOLLOWER", "LEADER_NOT_AVAILABLE")
 _WAIT = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
 
 
 async def topic_id(client: RawClient, topic: str) -> uuid.UUID:
-    found = await ask_until(
-        lambda found: not found.error_code and found.topic_id.int > 0,
-        lambda: _described(client, topic),
-    )
-    known: uuid.UUID = found.topic_id
-    return known
-
-
-async def _described(client: RawClient, topic: str) -> Any:
     request = MetadataRequest([MetadataRequestTopic(name=topic)])
-    return (await client.call(request, 12)).topics[0]
+    return (await client.call(request, 12)).topics[0].topic_id
 
 
-def told(topics: Any, known: uuid.UUID) -> list[tuple[object, ...]]:
-    """What an answer says of each topic and partition, with labels for ids."""
+def reported(topics: Any, known: uuid.UUID) -> list[tuple[object, ...]]:
+    """Return the content of a response by topic and partition, with labels for ids."""
     labels = {known: "known", UNKNOWN: "unknown"}
     return sorted(
         (
@@ -92,7 +81,7 @@ async def commit(
         for each in (known, UNKNOWN)
     ]
     request = OffsetCommitRequest(scene.group_id, generation, member_id, topics=topics)
-    return told((await scene.client.call(request, BY_ID)).topics, known)
+    return reported((await scene.client.call(request, BY_ID)).topics, known)
 
 
 async def fetch(
@@ -106,7 +95,7 @@ async def fetch(
     answer = (await scene.client.call(OffsetFetchRequest(groups=[group]), BY_ID)).groups[0]
     return [
         (answer.group_id == scene.group_id, name(answer.error_code)),
-        *told(answer.topics, known),
+        *reported(answer.topics, known),
     ]
 
 
@@ -160,7 +149,7 @@ async def offsets_by_id_in_a_transaction(scene: Scene) -> list[object]:
             lambda answer: name(answer.topics[0].partitions[0].error_code) not in _WAIT,
             lambda: scene.client.call(request, TRANSACTION_BY_ID),
         )
-        return told(answer.topics, known)
+        return reported(answer.topics, known)
 
     return [
         await write(began.epoch),
@@ -185,10 +174,7 @@ async def offsets_listed(scene: Scene) -> list[object]:
     answers: list[object] = []
     for timestamp, version in ((-6, 11), (-6, 10), (-7, 11), (-5, 11)):
         asked = ListOffsetsTopic(scene.topic, [ListOffsetsPartition(0, timestamp=timestamp)])
-        answer = await ask_until(  # a real broker may not know the new topic yet
-            lambda answer: name(answer.topics[0].partitions[0].error_code) not in _NEW,
-            partial(scene.client.call, ListOffsetsRequest(-1, 0, [asked]), version),
-        )
+        answer = await scene.client.call(ListOffsetsRequest(-1, 0, [asked]), version)
         found = answer.topics[0].partitions[0]
         answers.append((name(found.error_code), found.offset, found.timestamp, found.leader_epoch))
     return answers
@@ -235,10 +221,7 @@ async def test_both_brokers_say_the_same(kafka: str, exchange: Any) -> None:
     answers: list[list[object]] = []
     async with EmbeddedCluster() as embedded:
         for address in (kafka, embedded.bootstrap_servers):
-            async with RawClient(address) as client:
-                topic = CreatableTopic(unique, 2, 1)
-                created = await client.call(CreateTopicsRequest(topics=[topic]), 7)
-                assert created.topics[0].error_code == ErrorCode.NONE
+            await create_topics_with_leaders(address, CreatableTopic(unique, 2, 1))
             async with open_scene(address, unique, unique) as scene:
                 answers.append(await exchange(scene))
     real, ours = answers

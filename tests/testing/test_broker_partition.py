@@ -50,7 +50,7 @@ class Model:
     high_watermark: int = 0
 
     def step(self, what: str, node: int, value: int) -> bool:
-        """Apply a step, and tell whether it was possible."""
+        """Apply a step, and return whether it was possible."""
         if what == "append":
             if self.leader == NO_NODE:
                 return False
@@ -237,7 +237,7 @@ class TestReassignment:
         )
         assert found.log.leader_epoch == 1
 
-    def test_the_leader_stays_where_it_is_one_of_the_new_ones(self) -> None:
+    def test_the_leader_stays_if_it_is_one_of_the_new_ones(self) -> None:
         found = Partition(Leadership((1, 2), (1, 2), 1), TopicConfig(1 << 20))
         found.reassign((3, 1), {1, 2, 3})
         assert (found.leadership.leader, found.leadership.in_sync, found.log.leader_epoch) == (

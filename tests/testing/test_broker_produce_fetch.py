@@ -1,5 +1,5 @@
-"""What Produce writes, Fetch and ListOffsets return; what Kafka refuses is refused with Kafka's
-code.
+"""Fetch and ListOffsets return what Produce has stored. The broker refuses what Kafka refuses, with
+Kafka's error code.
 """
 
 from __future__ import annotations
@@ -302,7 +302,7 @@ class TestFetch:
                     await client.call(request, 12)
                 ).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
-    async def test_it_waits_for_records_and_holds_up_nobody_else(
+    async def test_it_waits_for_records_and_delays_no_other_client(
         self, broker: EmbeddedCluster
     ) -> None:
         broker.create_topic("t")

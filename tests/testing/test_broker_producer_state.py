@@ -73,7 +73,7 @@ def test_the_last_five_batches_are_known_and_no_more() -> None:
         assert duplicate is not None and duplicate.base_offset == 100 + number * 2
 
 
-def test_a_batch_with_the_same_start_and_another_length_is_no_duplicate() -> None:
+def test_a_batch_with_the_same_start_and_another_length_is_not_a_duplicate() -> None:
     states = ProducerStates()
     append(states, 0, 3)
     assert states.find_duplicate(PID, 0, 0, 2) is None

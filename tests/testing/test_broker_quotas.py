@@ -1,4 +1,4 @@
-"""The embedded broker throttles clients that produce or fetch more than their quota: it tells them
+"""The embedded broker throttles clients that produce or fetch more than their quota: it shows them
 to pause and mutes the connection meanwhile.
 """
 
@@ -19,16 +19,18 @@ from aioprod.protocol.messages.alter_client_quotas import (
     OpData,
 )
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
-from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from aioprod.protocol.messages.create_topics import CreatableTopic
 from aioprod.protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
 )
-from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.testing import EmbeddedCluster
-from aioprod.testing.broker.quotas.meter import Meter
 from aioprod.testing.broker.quotas.quotas import Quotas
+from aioprod.testing.broker.quotas.throttle import Meter
+from tests.testing.new_topics import create_topics_with_leaders
 from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request
+from tests.testing.raw_transactions import ask_until
 
 PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
 RAW = "raw"  # the client id of RawClient
@@ -76,7 +78,7 @@ class TestWhichLimitCounts:
             )
         assert limits.limit(CONSUMER, "u", "c") is None
 
-    def test_the_name_of_nobody_is_not_everybody(self) -> None:
+    def test_an_empty_name_is_not_any_name(self) -> None:
         limits = Quotas()
         limits.alter(frozenset({("client-id", None)}), {PRODUCER: 5})
         found = limits.limit(PRODUCER, "ANONYMOUS", "")
@@ -84,7 +86,7 @@ class TestWhichLimitCounts:
         assert (found.limit, found.client_id) == (5, "")
 
 
-async def test_a_producer_over_its_rate_is_told_to_pause_and_not_listened_to(
+async def test_a_producer_over_its_rate_is_asked_to_pause_and_not_listened_to(
     broker: EmbeddedCluster,
 ) -> None:
     broker.create_topic("t")
@@ -153,7 +155,7 @@ async def test_a_reader_over_its_rate_gets_nothing_until_it_has_paused(
         assert answer.responses[0].partitions[0].records
 
 
-async def test_a_fetch_is_no_larger_than_its_client_may_ever_get_at_once(
+async def test_a_fetch_is_at_most_as_large_as_its_client_may_ever_get_at_once(
     broker: EmbeddedCluster,
 ) -> None:
     broker.create_topic("t")
@@ -232,10 +234,10 @@ async def test_the_pause_is_that_of_a_real_broker(kafka: str) -> None:
     pauses: list[list[int]] = []
     async with EmbeddedCluster() as embedded:
         for address in (kafka, embedded.bootstrap_servers):
+            await create_topics_with_leaders(address, CreatableTopic(topic, 1, 1))
             async with RawClient(address) as admin:
-                await admin.call(CreateTopicsRequest(topics=[CreatableTopic(topic, 1, 1)]), 7)
                 assert (await admin.call(limit, 1)).entries[0].error_code == 0
-                await wait_for_topic_and_limit(admin, topic, client_id)
+                await wait_for_limit(admin, client_id)
             pauses.append(
                 [await pause_of_produce(address, topic, client_id, size) for size in (8_000, 2_500)]
             )
@@ -252,15 +254,7 @@ async def pause_of_produce(address: str, topic: str, client_id: str, size: int) 
         return (await client.receive(type(request), 9))[1].throttle_time_ms
 
 
-async def wait_for_topic_and_limit(client: RawClient, topic: str, client_id: str) -> None:
-    """Wait until the real broker knows both."""
-    for _ in range(500):
-        described = await client.call(
-            DescribeClientQuotasRequest([ComponentData("client-id", 0, client_id)]), 1
-        )
-        found = await client.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 9)
-        led = (await client.call(fetch_request(topic, 0), 12)).responses[0].partitions[0]
-        if described.entries and not found.topics[0].error_code and not led.error_code:
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"{topic} or its quota is not known")
+async def wait_for_limit(client: RawClient, client_id: str) -> None:
+    """Wait until the real broker knows it."""
+    asked = DescribeClientQuotasRequest([ComponentData("client-id", 0, client_id)])
+    await ask_until(lambda answer: bool(answer.entries), lambda: client.call(asked, 1))

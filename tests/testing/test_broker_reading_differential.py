@@ -6,7 +6,6 @@ The comparison leaves out the number of a session and the order of partitions wi
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 
 from aioprod.error_codes import ErrorCode
-from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from aioprod.protocol.messages.create_topics import CreatableTopic
 from aioprod.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -38,6 +37,7 @@ from aioprod.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from aioprod.testing import EmbeddedCluster
+from tests.testing.new_topics import create_topics_with_leaders
 from tests.testing.raw_client import RawClient, fetch_request, make_batch
 
 Exchange = Callable[[RawClient, "Names"], Coroutine[Any, Any, list[object]]]
@@ -352,25 +352,9 @@ async def test_both_brokers_say_the_same(kafka: str, exchange: Exchange) -> None
     async with EmbeddedCluster() as embedded:
         for address in (kafka, embedded.bootstrap_servers):
             async with RawClient(address) as client:
-                created = await client.call(
-                    CreateTopicsRequest(topics=[CreatableTopic(each, 2, 1) for each in names]), 7
+                ids = await create_topics_with_leaders(
+                    address, *(CreatableTopic(each, 2, 1) for each in names)
                 )
-                ids = {topic.name: topic.topic_id for topic in created.topics}
-                await wait_for_leaders(client, names)
                 answers.append(await exchange(client, Names([ids[each] for each in names], names)))
     real, own = answers
     assert own == real
-
-
-async def wait_for_leaders(client: RawClient, names: list[str]) -> None:
-    """Wait until the real broker leads new partitions."""
-    for _ in range(500):
-        answers = [
-            await client.call(fetch_request(each, 0, 0, max_wait_ms=5), 12) for each in names
-        ]
-        if not any(
-            part.error_code for answer in answers for part in answer.responses[0].partitions
-        ):
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"{names} have no leaders")

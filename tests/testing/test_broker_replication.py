@@ -96,7 +96,7 @@ class TestHighWatermark:
                 1,
                 1,
             )
-            # The leader has it, so an offset above the high watermark is no error.
+            # The leader has it, so an offset above the high watermark is not an error.
             assert (await read(client, 2)).error_code == 0
             assert (await read(client, 3)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
             assert await latest(client) == (ErrorCode.NONE, 1)
@@ -229,7 +229,9 @@ class TestKilledLeader:
         await three.start_node(1)
         assert three.in_sync_replicas("t", 0) == (1, 2, 3)
 
-    async def test_a_waiting_producer_hears_of_the_new_leader(self, three: EmbeddedCluster) -> None:
+    async def test_a_waiting_producer_learns_of_the_new_leader(
+        self, three: EmbeddedCluster
+    ) -> None:
         three.pause_replication(2)
         async with RawClient(three.address(1)) as client:
             send(client)

@@ -140,7 +140,7 @@ class TestSessions:
         """Sessions with a very short lifetime."""
         return BrokerSecurity(users={"alice": PASSWORD, "bob": PASSWORD}, session_lifetime_ms=100)
 
-    async def test_a_session_that_is_over_closes_the_connection_at_the_next_request(
+    async def test_a_session_that_has_expired_closes_the_connection_at_the_next_request(
         self, broker: EmbeddedCluster
     ) -> None:
         async with RawClient(broker.bootstrap_servers) as client:

@@ -165,7 +165,7 @@ class TestInspection:
 
 
 class TestMarkers:
-    async def test_while_markers_wait_the_producer_is_told_to_wait(
+    async def test_while_markers_wait_the_producer_is_asked_to_wait(
         self, two: EmbeddedCluster, it: TransactionalClient
     ) -> None:
         await begin(it)
@@ -295,7 +295,7 @@ class TestTimeout:
         )
         assert await it.add() == ["PRODUCER_FENCED"]
 
-    async def test_it_stands_still_while_the_broker_is_stopped(
+    async def test_it_does_not_expire_while_the_broker_is_stopped(
         self, two: EmbeddedCluster, it: TransactionalClient
     ) -> None:
         await it.init(timeout_ms=500)
@@ -405,7 +405,7 @@ class TestControl:
                     )
             assert (state(two) is TransactionState.COMPLETE_ABORT) == applied
 
-    async def test_hold(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
+    async def test_keep(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
         await begin(it)
         event = asyncio.Event()
         two.on(ApiKey.END_TXN, hold(event))
@@ -439,7 +439,7 @@ class TestLastEpoch:
             await begin(it)
             assert await it.end(commit=True) == ("NONE", 0, 1)
 
-    async def test_initialising_brings_a_new_producer_id(
+    async def test_initializing_brings_a_new_producer_id(
         self, two: EmbeddedCluster, it: TransactionalClient
     ) -> None:
         first = it.identity
@@ -469,7 +469,7 @@ class TestLastEpoch:
 
 
 class TestGroups:
-    async def test_members_are_checked_where_there_are_some(
+    async def test_members_are_checked_if_there_are_some(
         self, two: EmbeddedCluster, it: TransactionalClient
     ) -> None:
         two.set_group_members("g", 3, {"m": None, "s": "instance"})
@@ -496,7 +496,7 @@ class TestGroups:
 
 class TestFeatures:
     @pytest.mark.parametrize("level", [0, 1, 2])
-    async def test_api_versions_tells_the_transaction_version(self, level: int) -> None:
+    async def test_api_versions_shows_the_transaction_version(self, level: int) -> None:
         async with (
             EmbeddedCluster(transaction_version=level) as broker,
             RawClient(broker.bootstrap_servers) as client,
@@ -533,9 +533,9 @@ async def test_only_the_coordinator_answers() -> None:
             async with RawClient(broker.address(node_id)) as client:
                 it = TransactionalClient(client, "x", "t", V1)
                 it.producer_id, it.epoch = 1000, 0
-                initialised = await client.call(InitProducerIdRequest("x", 1000), 4)
+                initialized = await client.call(InitProducerIdRequest("x", 1000), 4)
                 fetched = await client.call(OffsetFetchRequest("g", None), 7)
-                answers.append([initialised.error_code, fetched.error_code])
+                answers.append([initialized.error_code, fetched.error_code])
                 answers.append(
                     [
                         (await it.add())[0],

@@ -4,14 +4,13 @@ requests get the same errors, epochs and offsets.
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from aioprod.protocol.messages.create_topics import CreatableTopic
 from aioprod.testing import EmbeddedCluster
 from tests.testing.epoch_exchanges import (
     an_outdated_epoch_asks,
@@ -23,7 +22,8 @@ from tests.testing.epoch_exchanges import (
     last_epochs_by_init,
     opened_behind_its_end,
 )
-from tests.testing.raw_client import RawClient, fetch_request
+from tests.testing.new_topics import create_topics_with_leaders
+from tests.testing.raw_client import RawClient
 from tests.testing.raw_transactions import GROUP, TRANSACTION, V1, V2, TransactionalClient
 from tests.testing.transaction_exchanges import (
     PARTITIONS,
@@ -113,22 +113,9 @@ async def responses_of(
     exchange: Exchange, address: str, name: str, protocol: dict[str, int]
 ) -> list[object]:
     """Return the responses of one broker, with a topic and a transactional id of that name."""
+    await create_topics_with_leaders(address, CreatableTopic(name, PARTITIONS, 1))
     async with RawClient(address) as client:
-        created = await client.call(
-            CreateTopicsRequest(topics=[CreatableTopic(name, PARTITIONS, 1)]), 7
-        )
-        assert created.topics[0].error_code == 0
         it = TransactionalClient(client, name, name, protocol)
         await it.find(TRANSACTION, name)
         await it.find(GROUP, name)
-        await wait_for_leaders(client, name)
         return await exchange(it)
-
-
-async def wait_for_leaders(client: RawClient, topic: str) -> None:
-    """Wait until the real broker leads new partitions."""
-    async with asyncio.timeout(10):
-        while True:
-            answer = await client.call(fetch_request(topic, *[0] * PARTITIONS, max_wait_ms=20), 12)
-            if not any(partition.error_code for partition in answer.responses[0].partitions):
-                return

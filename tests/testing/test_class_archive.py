@@ -137,7 +137,7 @@ class TestNames:
         made = {class_archive(name, jars, OPTIONS, Recorder()) for name in ("node", "tool")}
         assert len(made) == 2 and set(cache.glob("*.jsa")) == made
 
-    def test_one_that_was_damaged_is_not_used_and_the_next_process_makes_it_anew(
+    def test_one_that_was_damaged_is_not_used_and_the_next_process_makes_it_again(
         self, cache: Path, jars: list[Path], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         recorder = Recorder()
@@ -268,6 +268,7 @@ class TestKafka:
 
     @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
     def test_all_programs_use_it(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setattr("aioprod.testing.kafka_process._FORMATTED", {})
         log = watched_java(monkeypatch, tmp_path / "java")
         with RealKafka() as kafka:
             # Made before the first test.
@@ -277,6 +278,30 @@ class TestKafka:
         assert ["kafka.tools.StorageTool" in command for command in commands] == [True, False]
         for command in commands:
             assert f"-XX:SharedArchiveFile={archive} " in command and "-Xshare:auto" in command
+
+    def test_the_storage_tool_runs_once_for_nodes_of_a_version(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr("aioprod.testing.kafka_process._FORMATTED", {})
+        log = watched_java(monkeypatch, tmp_path / "java")
+        made = []
+        for name, cluster_id in (("first", new_cluster_id()), ("second", new_cluster_id())):
+            new_node(tmp_path / name).prepare(cluster_id, {})
+            data = tmp_path / name / "data"
+            files = {
+                path.relative_to(data): path.read_text("latin-1") for path in data.rglob("*.*")
+            }
+            identity = files.pop(Path("meta.properties")).splitlines()
+            lines = {line.partition("=")[::2] for line in identity if not line.startswith("#")}
+            assert {("version", "1"), ("cluster.id", cluster_id), ("node.id", "1")} < lines
+            made.append((files, dict(lines)))
+        assert log.read_text().count("kafka.tools.StorageTool") == 1
+        (one, its_identity), (two, other_identity) = made
+        assert one == two and one
+        assert its_identity.keys() == other_identity.keys()
+        assert its_identity["directory.id"] != other_identity["directory.id"]
+        new_node(tmp_path / "third").prepare(new_cluster_id(), {"user": "password"})
+        assert log.read_text().count("kafka.tools.StorageTool") == 2
 
     @pytest.mark.interop
     def test_the_first_broker_makes_it(

@@ -21,10 +21,10 @@ from aioprod.testing.broker.epoch_groups.assignors import (
     assign_range,
     assign_uniform,
 )
+from aioprod.testing.broker.epoch_groups.checks import compile_pattern
 from aioprod.testing.broker.epoch_groups.group import EpochGroup
 from aioprod.testing.broker.epoch_groups.member import NO_PARTITIONS, Partitions
 from aioprod.testing.broker.epoch_groups.modern import EpochGroupState, TopicInfo
-from aioprod.testing.broker.epoch_groups.patterns import compile_pattern
 from aioprod.testing.broker.groups.member import Caller
 from aioprod.testing.broker.groups.settings import GroupSettings
 from aioprod.testing.broker.share_groups.group import ShareGroup
@@ -35,7 +35,7 @@ CALLER = Caller("client", "/127.0.0.1", 1)
 
 
 class Client:
-    """A member that does what it is told, some time later.
+    """A member that does what it is reported, some time later.
 
     Attributes:
         owned: the partitions that it reads.
@@ -103,7 +103,7 @@ def test_no_partition_has_two_owners_and_all_have_one_in_the_end(seed: int) -> N
         group.expire(now)
         for each in clients:
             if each.name not in group.members:
-                each.owned = NO_PARTITIONS  # its session is over, which it knows by its clock
+                each.owned = NO_PARTITIONS  # its session has expired, which it knows by its clock
         check_owners(clients, group)
     for _ in range(10):
         for client in clients:

@@ -79,7 +79,7 @@ async def test_a_lost_answer_is_that_of_a_stored_batch(
     assert stored(broker) == [b"a"]
 
 
-async def test_a_stalled_request_arrives_also_when_its_client_is_gone(
+async def test_a_stalled_request_arrives_even_if_its_client_is_gone(
     broker: EmbeddedCluster, listening: socket.socket
 ) -> None:
     broker.create_topic("t")
@@ -91,6 +91,36 @@ async def test_a_stalled_request_arrives_also_when_its_client_is_gone(
             await until(lambda: proxy.count(Stall) == 1)
             assert stored(broker) == []
         await until(lambda: stored(broker) == [b"a"])
+
+
+async def test_delayed_requests_arrive_later_even_if_their_client_is_gone(
+    broker: EmbeddedCluster, listening: socket.socket
+) -> None:
+    broker.create_topic("t")
+    async with FaultProxy(listening, broker.bootstrap_servers) as proxy:
+        proxy.delay(requests=True)
+        async with RawClient(address(listening)) as client:
+            client.send(produce_request("t", make_batch([b"a"])), 9)
+            await until(lambda: proxy.waiting == 1)
+        assert stored(broker) == []
+        proxy.pass_all()
+        await until(lambda: stored(broker) == [b"a"])
+
+
+async def test_delayed_answers_are_those_of_stored_batches(
+    broker: EmbeddedCluster, listening: socket.socket
+) -> None:
+    broker.create_topic("t")
+    async with (
+        FaultProxy(listening, broker.bootstrap_servers) as proxy,
+        RawClient(address(listening)) as client,
+    ):
+        proxy.delay(answers=True)
+        produced = asyncio.create_task(client.produce("t", make_batch([b"a"])))
+        await until(lambda: proxy.waiting == 1)
+        assert stored(broker) == [b"a"] and not produced.done()
+        proxy.pass_all()
+        assert (await produced).base_offset == 0
 
 
 async def test_single_bytes_both_ways(broker: EmbeddedCluster, listening: socket.socket) -> None:

@@ -63,7 +63,7 @@ async def _forever() -> None:
     await asyncio.Event().wait()
 
 
-async def test_a_task_that_was_cancelled_before_the_end_is_no_leak() -> None:
+async def test_a_task_that_was_cancelled_before_the_end_is_not_a_leak() -> None:
     task = asyncio.create_task(_forever())
     await asyncio.sleep(0)
     task.cancel()

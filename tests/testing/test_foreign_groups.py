@@ -58,7 +58,7 @@ class Member(ABC):
 
     @abstractmethod
     async def run(self) -> None:
-        """Read until told to leave."""
+        """Read until asked to leave."""
 
     async def leave(self) -> None:
         """Leave the group; raise the consumer's error."""
@@ -104,7 +104,7 @@ class ThreadedMember(Member):
 
     @abstractmethod
     def run_in_thread(self) -> None:
-        """Read until told to leave."""
+        """Read until asked to leave."""
 
 
 class ConfluentMember(ThreadedMember):

@@ -51,7 +51,7 @@ def producer(java: JavaClients, threaded: ThreadedCluster) -> Iterator[Any]:
 
 
 def speaks_v2(broker: ThreadedCluster) -> bool:
-    """Tell whether the client used transaction protocol v2."""
+    """Return whether the client used transaction protocol v2."""
     ends = {seen.api_version for seen in broker.requests if seen.api_key == ApiKey.END_TXN}
     adds = any(seen.api_key == ApiKey.ADD_PARTITIONS_TO_TXN for seen in broker.requests)
     assert ends in ({4}, {5}) and adds == (ends == {4})

@@ -90,7 +90,7 @@ class Play:
         return answers
 
     def heartbeat(self, member_id: str) -> ErrorCode:
-        """Send a heartbeat in the present generation."""
+        """Send a heartbeat in the current generation."""
         return membership.heartbeat(
             self.group, HeartbeatRequest("g", self.group.generation_id, member_id), self.now
         )
@@ -130,7 +130,7 @@ def play() -> Play:
 
 
 class TestTime:
-    def test_a_silent_member_is_removed_when_its_session_is_over(self, play: Play) -> None:
+    def test_a_silent_member_is_removed_when_its_session_expires(self, play: Play) -> None:
         first, second = play.stable(2)
         play.pass_time(9)
         assert play.heartbeat(first) is ErrorCode.NONE
@@ -198,7 +198,7 @@ class TestTime:
         assert waiting[0].error_code == ErrorCode.NONE
         assert play.join(pending.member_id)[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
-    def test_an_id_that_was_given_up_is_no_member_that_is_missing(self, play: Play) -> None:
+    def test_an_id_that_was_given_up_does_not_count_as_missing(self, play: Play) -> None:
         play.stable(session_ms=100_000)
         play.join(session_ms=7_000)
         play.pass_time(8)
@@ -247,7 +247,7 @@ class TestTime:
         assert list(play.group.members) == [second]
         assert first not in [each.member_id for each in waiting[0].members]
 
-    def test_static_members_that_do_not_join_again_stay_until_their_session_is_over(
+    def test_static_members_that_do_not_join_again_stay_until_their_session_expires(
         self, play: Play
     ) -> None:
         joined = play.join(instance_id="i", session_ms=100_000, rebalance_ms=5_000)
@@ -260,7 +260,7 @@ class TestTime:
             [member_id, newcomer]
         )
 
-    def test_a_rebalance_of_static_members_only_goes_on_when_somebody_is_there(
+    def test_a_rebalance_of_static_members_only_continues_with_the_first_member(
         self, play: Play
     ) -> None:
         play.join(instance_id="i", session_ms=100_000, rebalance_ms=5_000)
@@ -299,7 +299,7 @@ class TestInitialDelay:
         assert first[0].error_code == 0
 
     def test_it_ends_when_an_id_that_was_given_out_is_given_up(self) -> None:
-        """As in Kafka, before the delay ends, if all others have joined."""
+        """It ends before the delay if all others have joined, as in Kafka."""
         play = Play(GroupSettings(initial_rebalance_delay_ms=9_000))
         _, waiting = play.join_known(rebalance_ms=60_000)
         play.join(session_ms=7_000)
@@ -371,7 +371,7 @@ class TestMoving:
         assert (play.group.generation_id, list(play.group.members)) == (2, [first, second])
         assert play.join(newcomer)[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
-    def test_sessions_begin_anew(self, play: Play) -> None:
+    def test_sessions_begin_again(self, play: Play) -> None:
         (first,) = play.stable()
         play.pass_time(9)
         membership.move(play.group, play.now)
@@ -389,12 +389,12 @@ class TestRepeating:
 
 
 @pytest.mark.parametrize("first_seed", range(0, 300, 50))
-def test_nobody_waits_for_ever(first_seed: int) -> None:
+def test_no_member_waits_forever(first_seed: int) -> None:
     for seed in range(first_seed, first_seed + 50):
-        check_that_nobody_waits_for_ever(seed)
+        check_that_no_member_waits_forever(seed)
 
 
-def check_that_nobody_waits_for_ever(seed: int) -> None:
+def check_that_no_member_waits_forever(seed: int) -> None:
     """Members act at random; after they stop, all requests are answered and the group becomes
     empty.
     """
@@ -454,7 +454,7 @@ def check_that_nobody_waits_for_ever(seed: int) -> None:
 
 
 class TestBytesOfConsumers:
-    def test_what_is_no_subscription_or_assignment_is_passed_over(self) -> None:
+    def test_an_invalid_subscription_or_assignment_is_passed_over(self) -> None:
         for rubbish in (
             b"\x00",
             b"\x00\x00\x00\x00\x00\x09",

@@ -67,7 +67,7 @@ def test_a_wrong_sum_is_refused_and_nothing_of_it_stays(cache: Path) -> None:
     assert [path.name for path in cache.iterdir()] == ["things.lock"]
 
 
-def test_a_damaged_cache_is_fetched_anew() -> None:
+def test_a_damaged_cache_is_fetched_again() -> None:
     repository = Repository(CONTENT)
     paths = fetch("things", JARS, {"fake": repository})
     paths[1].write_bytes(b"bitrot")
@@ -146,6 +146,7 @@ def test_a_way_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch, tmp_pat
         fetch("things", JARS, {"Maven": jars.fetch_by_maven})
 
 
+@pytest.mark.all_packages
 def test_a_ways_last_words_are_in_the_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

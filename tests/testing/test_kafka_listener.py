@@ -27,7 +27,7 @@ def test_passwords_and_keys_show_in_no_repr_and_no_error() -> None:
 
 
 @pytest.mark.kafka
-def test_a_broker_that_cannot_start_does_not_tell_its_passwords() -> None:
+def test_a_broker_that_cannot_start_does_not_show_its_passwords() -> None:
     listener = Listener(
         "SASL_PLAINTEXT",
         mechanisms=["PLAIN"],

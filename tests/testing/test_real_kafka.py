@@ -65,7 +65,9 @@ def test_a_port_taken_meanwhile_is_replaced(monkeypatch: pytest.MonkeyPatch) -> 
             assert kafka.bootstrap_servers != f"127.0.0.1:{taken.getsockname()[1]}"
 
 
-@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "end", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.faults)]
+)
 def test_the_broker_dies_with_its_process(end: signal.Signals, tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "aioprod.testing.real_kafka"],

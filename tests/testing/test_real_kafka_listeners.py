@@ -75,7 +75,15 @@ def pem_of(certificate: trustme.LeafCert) -> tuple[str, str]:
     return chain, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
-@pytest.fixture(scope="module", params=KAFKA_VERSIONS)
+# The newest and the oldest always, those between on demand.
+VERSIONS = [
+    KAFKA_VERSIONS[0],
+    *(pytest.param(each, marks=pytest.mark.interop) for each in KAFKA_VERSIONS[1:-1]),
+    KAFKA_VERSIONS[-1],
+]
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
 def secured(request: pytest.FixtureRequest) -> Iterator[Secured]:
     authority = trustme.CA()
     chain, key = pem_of(authority.issue_cert("127.0.0.1"))
@@ -128,7 +136,7 @@ async def is_refused(
     sasl_plain_password: str | None = None,
     **settings: Any,
 ) -> None:
-    """Tell whether our client is refused: aiokafka leaves its socket open then."""
+    """Return whether our client is refused: aiokafka then leaves its socket open."""
     servers = secured.kafka.bootstrap_servers_of(listener)
     producer = Producer(
         servers, sasl_username=sasl_plain_username, sasl_password=sasl_plain_password, **settings

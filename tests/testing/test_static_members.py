@@ -85,7 +85,7 @@ async def play(broker: ThreadedCluster, group_id: str, *, static: bool) -> None:
 
 
 @pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
-async def test_members_of_aiokafka_hear_of_a_rebalance_together(static: bool) -> None:
+async def test_members_of_aiokafka_learn_of_a_rebalance_together(static: bool) -> None:
     """The broker's thread may be interrupted by the client's while it sends the first response."""
     with EmbeddedCluster.in_thread() as broker:
         broker.create_topic("t", 2)

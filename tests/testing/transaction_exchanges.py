@@ -23,7 +23,7 @@ async def commits_and_aborts(it: TransactionalClient) -> list[object]:
             await it.read(committed=False),
             await it.end(commit=commit),
         ]
-        await it.settle()
+        await it.until_idle()
         answers += [await it.read(committed=True), await it.read(committed=False)]
     answers += [await it.read(committed=True, offset=offset) for offset in range(17)]
     answers += [await it.read(committed=True, offset=offset, max_bytes=1) for offset in range(17)]
@@ -68,7 +68,7 @@ async def open_transactions_and_timestamps(it: TransactionalClient) -> list[obje
         for committed in (True, False)
     ]
     answers.append(await it.end(commit=True))
-    await it.settle()  # now the latest timestamp is the marker's
+    await it.until_idle()  # now the latest timestamp is the marker's
     return answers + [
         await it.list_offset(timestamp, committed=committed)
         for timestamp in (-1, -3)
@@ -82,7 +82,7 @@ async def empty_transactions(it: TransactionalClient) -> list[object]:
     for commit in (True, False, True, True, False, False):
         answers.append((commit, await it.end(commit=commit)))
     answers += [*await begin(it), await it.produce(), await it.end(commit=True)]
-    await it.settle()
+    await it.until_idle()
     for commit in (True, False, False, True, True):
         answers.append((commit, await it.end(commit=commit)))
     return answers
@@ -98,7 +98,7 @@ async def retried_ends(it: TransactionalClient) -> list[object]:
                 await it.produce(),
                 await it.end(commit=commit, keep=False),
             ]
-            await it.settle()
+            await it.until_idle()
             answers += [
                 await it.end(commit=again, keep=False),
                 await it.end(commit=again, keep=False),
@@ -194,7 +194,7 @@ async def verification(it: TransactionalClient) -> list[object]:
     ]
     answers.append(await it.produce(transactional=False))
     answers.append(await it.end(commit=True, version=4))
-    await it.settle()
+    await it.until_idle()
     answers += [
         await it.produce(version=10),
         await it.produce(version=11),
@@ -220,7 +220,7 @@ async def expiry(it: TransactionalClient) -> list[object]:
             *await begin(it),
             await it.produce(b"slow"),
         ]
-        await it.settle()
+        await it.until_idle()
         answers += [
             await it.add(patient=False),
             await it.produce(b"late"),
@@ -239,7 +239,7 @@ async def expiry(it: TransactionalClient) -> list[object]:
             await it.produce(b"on"),
             await it.end(commit=commit),
         ]
-        await it.settle()
+        await it.until_idle()
     return [*answers, await it.read(committed=True)]
 
 
@@ -276,7 +276,7 @@ async def offsets_in_transactions(it: TransactionalClient) -> list[object]:
             for version in (7, 8)
         ]
         answers.append(await it.end(commit=commit))
-        await it.settle_offsets(group)
+        await it.finish_offsets(group)
         answers += [
             await it.committed(group, stable=True),
             await it.committed(group, all_topics=True),
@@ -302,7 +302,7 @@ async def plain_commits_meet_transactions(it: TransactionalClient) -> list[objec
             await it.committed(group, stable=True),
         ]
         answers.append(await it.end(commit=commit))
-        await it.settle_offsets(group)
+        await it.finish_offsets(group)
         answers.append(await it.committed(group, stable=True))
     return answers
 
@@ -356,7 +356,7 @@ async def sequences(it: TransactionalClient) -> list[object]:
         await it.produce(sequence=2),
     ]
     answers.append(await it.end(commit=True))
-    await it.settle()
+    await it.until_idle()
     answers += [
         *await begin(it),
         await it.produce(sequence=1),
@@ -364,7 +364,7 @@ async def sequences(it: TransactionalClient) -> list[object]:
         await it.produce(sequence=5),
     ]
     answers.append(await it.end(commit=False))
-    await it.settle()
+    await it.until_idle()
     answers += [await it.init(patient=True, expected=it.identity), *await begin(it)]
     answers += [await it.produce(sequence=3), await it.produce(sequence=0)]
     answers += [
@@ -384,11 +384,11 @@ async def late_records(it: TransactionalClient) -> list[object]:
             await it.produce(b"a", sequence=None),
             await it.end(commit=commit, keep=False),
         ]
-        await it.settle()
+        await it.until_idle()
         answers += [
             await it.produce(b"late"),
             await it.produce(b"a", sequence=0),
             await it.init(patient=True),
         ]
-    await it.settle()
+    await it.until_idle()
     return [*answers, await it.read(committed=False)]

@@ -1,3 +1,3 @@
-"""The embedded broker: ``embedded.py`` has its calls, ``store.py`` its state, ``handlers/`` its
-responses.
+"""The embedded broker: ``embedded.py`` is its public interface, ``store.py`` its state, and
+``handlers/`` handles the requests.
 """

@@ -1,8 +1,8 @@
 """Actions that tests apply to requests: ``broker.on(ApiKey.PRODUCE,
 fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=2)``.
 
-An action acts before a request is handled, afterwards, or both. The actions of a rule act in the
-given order.
+An action acts before a request is handled, afterwards, or both. The actions of a rule are applied
+in the given order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Pieces(NamedTuple):
     hang_up: bool
 
 
-#: The bytes to send for a request; None sends nothing.
+#: The bytes to send as the response; None to send nothing.
 Answer = bytes | Pieces | None
 
 
@@ -44,14 +44,14 @@ class ResetConnection(DropConnection):
 
 @dataclass(slots=True, frozen=True)
 class Failure:
-    """An error code to answer with, for the whole request or for one topic or partition."""
+    """An error code to respond with, for the whole request or for one topic or partition."""
 
     code: ErrorCode
     topic: str | None = None
     partition: int | None = None
 
     def hits(self, topic: str | None, partition: int | None) -> bool:
-        """Return whether this topic or partition has to fail."""
+        """Return whether this topic or partition must fail."""
         return self.topic in (None, topic) and self.partition in (None, partition)
 
 
@@ -60,7 +60,7 @@ class Action:
     """Changes the handling of a request. The base class does nothing.
 
     Attributes:
-        failure: an error to answer with.
+        failure: an error to respond with.
         piece_bytes: send the response in pieces of this many bytes.
         cut_at_byte: send only this many bytes of the response, then close the connection.
     """
@@ -70,7 +70,7 @@ class Action:
     cut_at_byte: int | None = None
 
     async def before(self) -> None:
-        """Act before the request is handled. DropConnection prevents the handling."""
+        """Act before the request is handled. DropConnection prevents this."""
 
     async def after(self) -> None:
         """Act after the request is handled and before the response is sent. DropConnection prevents
@@ -155,10 +155,10 @@ class _Throttle(Action):
 
 
 def fail(code: ErrorCode, *, topic: str | None = None, partition: int | None = None) -> Action:
-    """Answer with an error and do not apply the request.
+    """Respond with an error, and do not apply the request.
 
     Args:
-        code: the error to answer with.
+        code: the error to respond with.
         topic: fail only this topic, and apply the rest of the request.
         partition: fail only partitions with this number.
     """
@@ -181,7 +181,7 @@ def delay(seconds: float) -> Action:
 
 
 def throttle(milliseconds: int) -> Action:
-    """Handle the request and answer at once, but ask the client to wait, like a broker that
+    """Handle the request and respond immediately, but ask the client to wait, like a broker that
     enforces a quota (KIP-219).
 
     Args:
@@ -212,8 +212,8 @@ def hold(event: asyncio.Event | None = None) -> Action:
 
 
 def hold_answer(event: asyncio.Event | None = None) -> Action:
-    """Handle the request at once, but send the response only when released, as with :func:`hold`:
-    the client does not know that the request was applied.
+    """Handle the request immediately, but send the response only when released, as with
+    :func:`hold`: the client does not know that the request was applied.
     """
     return _DelayedAnswer(event)
 
@@ -265,7 +265,7 @@ def close() -> Action:
 
 
 def in_pieces(answer: bytes, actions: Iterable[Action]) -> bytes | Pieces:
-    """Split or cut a response as the actions demand."""
+    """Split or cut a response as the actions request."""
     cut: int | None = None
     size: int | None = None
     for action in actions:

@@ -25,10 +25,10 @@ _STOP_LIMIT_SECONDS = 5.0
 
 
 class BrokerNode(ConnectionHandler):
-    """Listens, and passes requests to the dispatcher that all nodes share.
+    """Listens for connections, and passes requests to the dispatcher that all nodes share.
 
     Attributes:
-        port: 0 until the first start; kept when the node is stopped and started again.
+        port: 0 until the first start; kept when the node is restarted.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class BrokerNode(ConnectionHandler):
         self._lifetime = Lifetime(imitation.idle_s, imitation.lifetime_s)
         self.node_id = node_id
         self.host = host
-        self.port = port
+        self.port: int = port
         self._dispatcher = dispatcher
         self._security = security
         # A dict keeps the order, so that a simulation replays.
@@ -57,7 +57,7 @@ class BrokerNode(ConnectionHandler):
 
     @property
     def running(self) -> bool:
-        """Whether the node is listening."""
+        """True if the node is listening."""
         return self._server is not None
 
     @property
@@ -76,7 +76,8 @@ class BrokerNode(ConnectionHandler):
         self._thawed.set()
         self._accepting = True
         tls = None if self._security is None else self._security.ssl_context
-        # It begins to listen separately: a call that is cancelled after that would lose the server.
+        # Listening starts in a separate step: if this call were cancelled after it, the server
+        # would be lost.
         self._server = await asyncio.get_running_loop().create_server(
             self._connection, self.host, self.port, ssl=tls, start_serving=False
         )
@@ -93,7 +94,7 @@ class BrokerNode(ConnectionHandler):
         """Close the port and all connections within five seconds, including connections that wait
         for an action.
 
-        With ``keep_port`` the port stays bound until the next start or stop, and refuses
+        With ``keep_port``, the port stays bound until the next start or stop, and refuses
         connections.
         """
         await self.begin_stop(keep_port=keep_port)
@@ -129,13 +130,13 @@ class BrokerNode(ConnectionHandler):
             self._kept_port = None
 
     def freeze(self) -> None:
-        """Accept connections and read requests, but handle and answer none, like a process stopped
-        by SIGSTOP.
+        """Accept connections and read requests, but do not handle them, like a process stopped by
+        SIGSTOP.
         """
         self._thawed.clear()
 
     def unfreeze(self) -> None:
-        """Handle the requests that arrived since :meth:`freeze`, and continue."""
+        """Handle the requests that have arrived since :meth:`freeze`, and continue."""
         self._thawed.set()
 
     # -- calls from connections --------------------------------------------------------------------
@@ -145,7 +146,7 @@ class BrokerNode(ConnectionHandler):
         self._connections[connection] = None
         most = self._imitation.most_connections
         if not self._accepting or (most is not None and self.connection_count > most):
-            connection.abort()  # the listener accepted it while the node was stopping, or beyond it
+            connection.abort()  # accepted while the node was stopping, or over the limit
 
     def closed(self, connection: Connection) -> None:
         """Forget a connection."""
@@ -188,7 +189,7 @@ class Balancer(BrokerNode):
         peer: Peer,
         session: ConnectionLogin | None = None,
     ) -> Answer:
-        """Let the node of the connection handle a request."""
+        """Pass a request to the connection's node."""
         node = self._chosen.get(disconnected)
         if node is None:
             running = self._cluster.running
@@ -201,11 +202,11 @@ class Balancer(BrokerNode):
 def listeners(
     cluster: Cluster, host: str, port: int, dispatcher: Dispatcher, security: BrokerSecurity | None
 ) -> tuple[dict[int, BrokerNode], Balancer | None]:
-    """Make the nodes of a cluster, by node id, and the load balancer, if there is one.
+    """Create the nodes of a cluster, by node id, and the load balancer, if there is one.
 
     Args:
-        port: of the load balancer or the first node; the next node uses the next port. 0 for any
-            free ports.
+        port: the port of the load balancer or the first node; the next node uses the next port. 0
+            chooses free ports.
     """
     imitation = cluster.imitation
     ports = itertools.count(port) if port else itertools.repeat(0)

@@ -1,7 +1,7 @@
-"""Retention and compaction of one partition, like Kafka's log cleaner. Plain decisions without
-sockets, clock or event loop.
+"""Retention and compaction of one partition, like Kafka's log cleaner. Synchronous decisions,
+without sockets, clock or event loop.
 
-Each batch counts as a segment of its own, so a test needs no segment settings. Nothing at or above
+Each batch counts as a separate segment, so a test needs no segment settings. Nothing at or above
 the high watermark (retention) or the last stable offset (compaction) is removed.
 """
 
@@ -32,9 +32,9 @@ def find_retention_end(partition: Partition, now_ms: int) -> int:
 def compact(partition: Partition, now_ms: int) -> int:
     """Keep the last record of each key, and return how many records were removed.
 
-    Records without a key and of aborted transactions are removed; transaction markers stay. A
-    tombstone (a record without a value) stays until a compaction that comes delete.retention.ms
-    after the first one that saw it, and as long as it is the partition's last record. Offsets do
+    Records without a key and records of aborted transactions are removed; transaction markers stay.
+    A tombstone (a record without a value) stays until a compaction that runs delete.retention.ms
+    after the first one that found it, and as long as it is the partition's last record. Offsets do
     not change.
     """
     end = partition.last_stable_offset

@@ -1,5 +1,5 @@
-"""The nodes of a cluster: which ones run, lead partitions and coordinate groups. Plain decisions
-without sockets, clock or event loop.
+"""The nodes of a cluster: which of them run, lead partitions and coordinate groups. Synchronous
+decisions, without sockets, clock or event loop.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Leadership:
 
     Attributes:
         replicas: the nodes that have the partition, the preferred leader first.
-        in_sync: the replicas that have all records that consumers may see. If no replica is
+        in_sync: the replicas that have all records that consumers may read. If no replica is
             running, the last one that was in sync.
         leader: one of the replicas, or -1.
     """
@@ -50,10 +50,10 @@ class Cluster:
         size: the number of nodes; their ids are 1, 2, ...
         replication_factor: the default for new topics; None for 3, or for all nodes if there are
             fewer.
-        imitation: what the nodes do differently from Apache Kafka.
+        imitation: how the nodes differ from Apache Kafka.
 
     Attributes:
-        imitation: the same.
+        imitation: see the argument.
         paused: the nodes whose replication is paused.
     """
 
@@ -63,10 +63,10 @@ class Cluster:
         replication_factor: int | None = None,
         imitation: Imitation | None = None,
     ) -> None:
-        self.imitation = imitation or Imitation()
+        self.imitation: Imitation = imitation or Imitation()
         self.cluster_id = "aioprod-embedded-broker"
-        self.node_ids = tuple(range(FIRST_NODE_ID, FIRST_NODE_ID + size))
-        self.replication_factor = (
+        self.node_ids: tuple[int, ...] = tuple(range(FIRST_NODE_ID, FIRST_NODE_ID + size))
+        self.replication_factor: int = (
             min(size, _DEFAULT_REPLICAS) if replication_factor is None else replication_factor
         )
         self.paused: set[int] = set()
@@ -93,7 +93,7 @@ class Cluster:
 
     @property
     def controller_id(self) -> int:
-        """The node that responses name as the controller, -1 if no node is running."""
+        """The id of the controller in responses, or -1 if no node is running."""
         return min(self._addresses, default=NO_NODE)
 
     def find_address(self, node_id: int) -> NodeAddress | None:
@@ -101,12 +101,12 @@ class Cluster:
         return self._addresses.get(node_id)
 
     def node_up(self, address: NodeAddress) -> None:
-        """Note that a node is listening."""
+        """Record that a node is listening."""
         self._addresses[address.node_id] = address
         self._call_watchers()
 
     def node_down(self, node_id: int) -> None:
-        """Note that a node has stopped."""
+        """Record that a node has stopped."""
         self._addresses.pop(node_id, None)
         self._call_watchers()
 

@@ -1,5 +1,5 @@
-"""A client's connection: bytes to frames, frames to requests, and responses in the order of the
-requests.
+"""A client's connection: splits bytes into frames, handles them as requests, and sends responses in
+the order of the requests.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from aioprod.errors import ProtocolError, UnsupportedVersionError
 from aioprod.logs import get_logger
 from aioprod.protocol.certificates import subject_of
 from aioprod.protocol.frame_reader import FrameReader
+from aioprod.running_loop import start_task
 from aioprod.testing.broker.access.client_access import Peer
 from aioprod.testing.broker.actions import Answer, DropConnection, Pieces, ResetConnection
 
@@ -27,7 +28,7 @@ _LINGER_FOR_NO_TIME = struct.pack("ii", 1, 0)
 
 
 class ConnectionHandler(ABC):
-    """What connections need from the broker."""
+    """The part of the broker that connections need."""
 
     @abstractmethod
     async def answer(self, frame: bytes, disconnected: asyncio.Future[None], peer: Peer) -> Answer:
@@ -45,7 +46,7 @@ class ConnectionHandler(ABC):
 
 
 class Lifetime(NamedTuple):
-    """When a connection ends by itself.
+    """The limits after which the broker ends a connection.
 
     Attributes:
         idle_s: after this time without a request, the next one resets the connection.
@@ -87,8 +88,8 @@ class Connection(asyncio.BufferedProtocol):
         """Start to handle requests."""
         self._transport = cast("asyncio.Transport", transport)
         self._peer = _peer_of(self._transport)
-        self._task = asyncio.get_running_loop().create_task(self._serve())
-        self._task.add_done_callback(lambda _: self._handler.closed(self))
+        self._task = start_task(self._serve(), name="broker-connection")
+        self._task.add_done_callback(self._served)
         if self._lifetime.lifetime_s is not None:
             self._end_timer = self._loop.call_later(self._lifetime.lifetime_s, self.finish)
         self._handler.opened(self)
@@ -98,7 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._reader.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Queue the requests that are complete."""
+        """Queue complete requests."""
         idle_s, now = self._lifetime.idle_s, self._loop.time()
         if idle_s is not None and now - self._used_at > idle_s:
             self._reset()
@@ -117,7 +118,7 @@ class Connection(asyncio.BufferedProtocol):
         self._arrival.set()
 
     def eof_received(self) -> bool:
-        """Handle the requests that arrived before the end."""
+        """Handle the requests that arrived before the end of the stream."""
         self._end()
         # TLS has no half-closed connections.
         return self._transport.get_extra_info("sslcontext") is None
@@ -130,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         self._writable.set()
 
     def pause_writing(self) -> None:
-        """Handle no further request while the client does not read."""
+        """Stop handling requests while the client does not read."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
@@ -189,8 +190,11 @@ class Connection(asyncio.BufferedProtocol):
                 "unexpected error in a request from %s; closing the connection",
                 self._transport.get_extra_info("peername"),
             )
-        finally:
-            self._transport.close()
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        """Close the connection, even if the task was cancelled before it started."""
+        self._transport.close()
+        self._handler.closed(self)
 
     async def _handle_one(self) -> None:
         was_crowded = self._is_crowded()
@@ -211,8 +215,8 @@ class Connection(asyncio.BufferedProtocol):
                 return
             self._transport.write(part)
             await self._writable.wait()
-            # Let a client on this loop read each piece: the loop sees its socket in the first turn
-            # and reads it in the second.
+            # Let a client on this loop read each piece: in one iteration, the loop finds its socket
+            # readable, and in the next it reads.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         if answer.hang_up:

@@ -1,5 +1,5 @@
-"""Writes the dead letters of share groups (KIP-1191) to the topics of the groups. As in Kafka, one
-that can't be written is lost, and only the log says so.
+"""Writes the dead letters of share groups (KIP-1191) to the groups' topics. As in Kafka, a dead
+letter that can't be written is lost; only a log message reports it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class DeadLetterWriter:
         self._store = store
 
     def bury(self, key: ShareKey, dead: Sequence[DeadRecord]) -> None:
-        """Write dead letters of a partition of a share group, if the group wants them."""
+        """Write dead letters of a partition of a share group, if the group is configured for
+        them.
+        """
         source = self._store.find_topic("", key.topic_id)
         if source is None or not self._store.group_configs.share(key.group_id).dead_letter_topic:
             return
@@ -62,8 +64,8 @@ class DeadLetterWriter:
         store.append(topic, partition, header, letter)
 
     def _destination(self, name: str) -> Topic:
-        """Return the topic, or create it if brokers may; raise RequestError if it is not meant for
-        dead letters.
+        """Return the topic, creating it if brokers may do so. Raise RequestError if it is not a
+        topic for dead letters.
         """
         topic, settings = self._store.topics.get(name), self._store.configs
         if topic is not None and not topic.config.takes_dead_letters:

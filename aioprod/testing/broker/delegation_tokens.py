@@ -1,4 +1,4 @@
-"""Delegation tokens: refused, as by a broker that has no ``delegation.token.secret.key``."""
+"""Refuses requests for delegation tokens, like a broker without ``delegation.token.secret.key``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from aioprod.testing.broker.request_context import RequestContext
 
 
 class Refusal(NamedTuple):
-    """Why requests about delegation tokens are refused.
+    """The reason why requests for delegation tokens are refused.
 
     Attributes:
         code: the error.
-        user: who has asked.
-        time_ms: the times in the response.
+        user: the user that sent the request.
+        time_ms: the timestamps in the response.
     """
 
     code: ErrorCode
@@ -26,6 +26,6 @@ class Refusal(NamedTuple):
         """Return the refusal of a request."""
         if code := context.failure():
             return cls(code, "", -1)
-        if context.session is None or context.session.user is None:  # only users may ask
+        if context.session is None or context.session.user is None:  # only users may request tokens
             return cls(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "ANONYMOUS", -1)
         return cls(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, context.session.user, 0)

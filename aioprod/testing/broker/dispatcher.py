@@ -1,4 +1,6 @@
-"""From a request's bytes to its response: decode, apply the test's rules, handle, encode."""
+"""Turns a request's bytes into a response: decodes it, applies the test's rules, handles it, and
+encodes the response.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,8 @@ class Dispatcher:
     """Handles the requests to all nodes of a cluster."""
 
     def __init__(self, store: Store) -> None:
-        self.rules = RuleBook()
-        self.log = RequestLog()
+        self.rules: RuleBook = RuleBook()
+        self.log: RequestLog = RequestLog()
         self._store = store
         store.shares.undertakers.append(DeadLetterWriter(store).bury)
         self._throttle = Throttle(store.quotas)
@@ -98,7 +100,7 @@ class Dispatcher:
 
     @property
     def scram_users(self) -> ScramUsers:
-        """The users of SCRAM that requests have created."""
+        """The SCRAM users that requests have created."""
         return self._store.scram_users
 
     def _access(

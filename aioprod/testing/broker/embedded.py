@@ -1,8 +1,8 @@
 """The embedded broker as tests use it: :class:`EmbeddedCluster` on their event loop, and
 :class:`ThreadedCluster` for code that blocks.
 
-What a call does is in ``controls/``, which has a class for each theme; the methods that forward to
-them are generated into ``calls/``.
+The calls are implemented in ``controls/``, in a class for each subject. The methods that forward to
+these classes are generated in ``calls/``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Self, TypedDict, TypeVar, Unpack
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aioprod.errors import ConfigError
+from aioprod.misuse import names_cures
 from aioprod.protocol.acls import AclBinding
 from aioprod.public_module import Uncopyable, set_module
 from aioprod.running_loop import running_loop
@@ -47,7 +48,8 @@ from aioprod.testing.broker.transactions.transaction import Transaction
 
 T = TypeVar("T")
 _MAX_NODES = 100
-# Cluster ids are made without random numbers, of which tests in virtual time draw a fixed sequence.
+# Cluster ids are created without random numbers, because tests in virtual time draw a fixed
+# sequence of those.
 
 
 class ClusterSettings(TypedDict, total=False):
@@ -72,35 +74,37 @@ class ClusterSettings(TypedDict, total=False):
     imitate: str | Iterable[str]
 
 
+@names_cures()
 @set_module("aioprod.testing")
 class EmbeddedCluster(clients.EmbeddedCluster, Uncopyable):
     """A Kafka cluster in this process and on this event loop, for tests, demos and experiments.
 
-    It speaks Kafka's protocol to any client: metadata, produce (idempotent too), fetch, offsets,
+    It speaks Kafka's protocol with any client: metadata, produce (also idempotent), fetch, offsets,
     transactions, administration, consumer groups of both protocols, and share groups. Its
-    ApiVersions response leaves out unsupported APIs. It writes nothing to disk, and deletes and
+    ApiVersions response does not list unsupported APIs. It writes nothing to disk, and deletes and
     compacts only on demand, by :meth:`apply_retention` and :meth:`compact`.
 
     Each node has its own port, leads some partitions and coordinates some groups and transactional
-    ids. Nodes can be stopped, started and frozen, and leaders moved. Followers replicate at once,
-    unless their replication is paused.
+    ids. Nodes can be stopped, started and frozen, and leaders can be moved. Followers replicate at
+    once, unless their replication is paused.
 
     Args:
         nodes: the number of nodes, 1 to 100; their ids are 1, 2, ...
         host: the address to bind and to advertise.
         port: the port of the first node; the next node uses the next port. 0 for any free ports.
-            A node that is stopped and started again keeps its port.
+            A restarted node keeps its port.
         replication_factor: the default for new topics (broker setting default.replication.factor);
             None for 3, or for all nodes if there are fewer.
         num_partitions: the default for new topics (broker setting num.partitions).
         auto_create_topics: create a topic when a client asks for its metadata (broker setting
             auto.create.topics.enable).
         max_message_bytes: the largest record batch in bytes (broker setting message.max.bytes).
-        max_memory_bytes: the most bytes of record batches to keep; further batches are refused with
-            POLICY_VIOLATION.
-        wall_clock: returns seconds since 1970, for log append time; None for ``time.time``.
-        random_source: the source of topic and member ids. With one, runs repeat exactly, and the
-            cluster's id is always the same; without, each cluster has another one.
+        max_memory_bytes: the maximum total size of record batches in bytes; further batches are
+            refused with POLICY_VIOLATION.
+        wall_clock: a function that returns seconds since 1970, for log append time; None for
+            ``time.time``.
+        random_source: the source of topic and member ids. If it is given, runs repeat exactly, and
+            the cluster's id is always the same; otherwise each cluster has a different id.
         transaction_version: the feature transaction.version, 0 to 2. With 2, clients use the second
             transaction protocol (KIP-890).
         replica_lag_time_max_ms: the time in milliseconds after which a follower that lacks records
@@ -108,10 +112,10 @@ class EmbeddedCluster(clients.EmbeddedCluster, Uncopyable):
         groups: limits of consumer groups; None for the defaults of
             :class:`aioprod.testing.GroupSettings`.
         security: TLS and SASL; None for neither.
-        authorizer: access rights by user; None if all clients may do everything.
-        client_metrics: take metrics of clients (KIP-714), as brokers with a ClientTelemetry plugin
-            do; see :meth:`subscribe_to_metrics`.
-        imitate: behave as a service such as ``"event-hubs"``, or with some of the quirks that
+        authorizer: ACLs by user; None if all clients may do everything.
+        client_metrics: accept metrics from clients (KIP-714), as brokers with a ClientTelemetry
+            plugin do; see :meth:`subscribe_to_metrics`.
+        imitate: behave like a service such as ``"event-hubs"``, or with some of the quirks that
             docs/embedded-broker.md lists.
 
     Raises:
@@ -184,12 +188,13 @@ class EmbeddedCluster(clients.EmbeddedCluster, Uncopyable):
         Raises:
             ConfigError: if a node is running.
             OSError: if a port is not available.
-            WrongEventLoopError: if no event loop of asyncio runs here.
+            WrongEventLoopError: if no asyncio event loop is running.
         """
         running_loop()
         await self._nodes.start()
         if self._needs_id:
-            # Clusters that run at the same time differ, and runs in virtual time repeat exactly.
+            # The ids of clusters that run at the same time differ, and runs in virtual time repeat
+            # exactly.
             place = f"{socket.gethostname()} {self.bootstrap_servers}"
             self._cluster.cluster_id = hashlib.sha256(place.encode()).hexdigest()[:22]
             self._needs_id = False
@@ -242,7 +247,7 @@ class EmbeddedCluster(clients.EmbeddedCluster, Uncopyable):
 
     @property
     def group_ids(self) -> list[str]:
-        """The ids of all consumer groups, sorted; also of groups that only committed offsets."""
+        """The ids of all consumer groups, sorted, including groups that only committed offsets."""
         return self._groups.group_ids
 
     @property
@@ -263,10 +268,11 @@ class EmbeddedCluster(clients.EmbeddedCluster, Uncopyable):
 
 @set_module("aioprod.testing")
 class ThreadedCluster(clients.ThreadedCluster, Uncopyable):
-    """The calls of an :class:`EmbeddedCluster`, for any thread but that of its event loop.
+    """The methods of :class:`EmbeddedCluster`, for any thread other than that of its event loop.
 
     Each call runs on the cluster's event loop and blocks until it is done. Events for ``hold``
-    belong to that loop: make and set them with :meth:`call`, as in ``broker.call(asyncio.Event)``.
+    belong to that loop: create and set them with :meth:`call`, as in
+    ``broker.call(asyncio.Event)``.
     """
 
     def __init__(self, broker: EmbeddedCluster, portal: BlockingPortal) -> None:
@@ -303,7 +309,7 @@ class ThreadedCluster(clients.ThreadedCluster, Uncopyable):
 
     @property
     def group_ids(self) -> list[str]:
-        """The ids of all consumer groups, sorted; also of groups that only committed offsets."""
+        """The ids of all consumer groups, sorted, including groups that only committed offsets."""
         return self._portal.call(lambda: self._broker.group_ids)
 
     @property

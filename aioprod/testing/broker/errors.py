@@ -1,4 +1,4 @@
-"""The error by which the broker refuses a request."""
+"""The error that refuses a request."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from aioprod.errors import BrokerError
 
 
 class RequestError(BrokerError):
-    """A request is refused; has the error code and the message of the response."""
+    """Refuses a request, with the error code and the message of the response."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(code, text)
@@ -15,8 +15,8 @@ class RequestError(BrokerError):
 
 
 def check_timeout(timeout_ms: int) -> None:
-    """Raise RequestError (REQUEST_TIMED_OUT) if a client gives the controller no time. With any
-    time at all, the broker does the work at once.
+    """Raise RequestError (REQUEST_TIMED_OUT) if a request to the controller has no time left. With
+    any positive timeout, the broker handles the request immediately.
     """
     if timeout_ms <= 0:
         raise RequestError(

@@ -1,7 +1,7 @@
 """Fetch sessions (KIP-227): a node remembers the partitions of a consumer, so that requests and
 responses contain only changes.
 
-Plain decisions over (state, now) without sockets, clock or event loop.
+Synchronous decisions over (state, now), without sockets, clock or event loop.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aioprod.testing.broker.errors import RequestError
 NO_SESSION = 0
 MAX_SESSIONS = 1000  # broker setting max.incremental.fetch.session.cache.slots
 _FIRST_EPOCH = 0  # in a request for a new session
-_LAST_EPOCH = -1  # in a request without a session, or that closes its session
+_LAST_EPOCH = -1  # in a request without a session, or one that closes its session
 _HIGHEST_EPOCH = 2**31 - 1
 _TOPIC_IDS_FROM = 13
 _EVICTION_SECONDS = (
@@ -28,7 +28,7 @@ _EVICTION_SECONDS = (
 
 
 class RequestedPartition(NamedTuple):
-    """A partition as a request names it: by the topic's name or by its id."""
+    """A partition in a request, identified by the topic's name or its id."""
 
     topic: str
     topic_id: uuid.UUID
@@ -44,7 +44,7 @@ class CachedPartition:
     log_start_offset: int = -1
 
     def take_news(self, answer: PartitionData) -> bool:
-        """Return whether the client needs this response, and store it as sent."""
+        """Return whether the client needs this response, and record it as sent."""
         is_news = bool(
             answer.records
             or answer.error_code
@@ -52,7 +52,7 @@ class CachedPartition:
             or (self.high_watermark, self.log_start_offset)
             != (answer.high_watermark, answer.log_start_offset)
         )
-        # The end of an error is news, too.
+        # A response is also needed when an error ends.
         self.high_watermark = -1 if answer.error_code else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
         return is_news
@@ -64,7 +64,8 @@ class FetchSession:
 
     Attributes:
         epoch: the epoch that the next request must have.
-        partitions: in the order of reading. A partition that returned records moves to the end.
+        partitions: the partitions in reading order. A partition that returned records moves to the
+            end.
     """
 
     session_id: int
@@ -75,7 +76,7 @@ class FetchSession:
     partitions: dict[RequestedPartition, CachedPartition] = field(default_factory=dict)
 
     def update(self, request: FetchRequest) -> None:
-        """Apply the changes that a request asks for."""
+        """Apply the changes in a request."""
         for place, asked in _places(request):
             cached = self.partitions.get(place)
             if cached is None:
@@ -146,8 +147,8 @@ class FetchContext:
 
 
 class FetchSessions:
-    """The sessions of one node, at most ``limit``. As in Kafka, an idle or small session makes room
-    for a new one.
+    """The sessions of one node, at most ``limit``. As in Kafka, an idle or smaller session is
+    evicted for a new one.
     """
 
     def __init__(self, random_source: random.Random, limit: int = MAX_SESSIONS) -> None:

@@ -32,13 +32,13 @@ class KnownTopic(Protocol):
 
 
 class Imitation:
-    """What the embedded broker does differently from Apache Kafka.
+    """The differences between the embedded broker and Apache Kafka.
 
     Args:
-        quirks: none, or some of `quirks.QUIRKS`.
+        quirks: any number of `quirks.QUIRKS`.
 
     Attributes:
-        any_node_serves, most_connections, idle_s, lifetime_s, advertised_host, has_balancer: as of
+        any_node_serves, most_connections, idle_s, lifetime_s, advertised_host, has_balancer: see
             `Quirk`.
     """
 
@@ -46,8 +46,8 @@ class Imitation:
         self._quirks = tuple(quirks)
         self._random = random.Random(1)
         self._ready_at: dict[str, float] = {}
-        self.any_node_serves = any(quirk.any_node_serves for quirk in self._quirks)
-        self.has_balancer = any(quirk.has_balancer for quirk in self._quirks)
+        self.any_node_serves: bool = any(quirk.any_node_serves for quirk in self._quirks)
+        self.has_balancer: bool = any(quirk.has_balancer for quirk in self._quirks)
         self.most_connections: int | None = self._first("most_connections")
         self.idle_s: float | None = self._first("idle_s")
         self.lifetime_s: float | None = self._first("lifetime_s")
@@ -60,7 +60,9 @@ class Imitation:
     def versions(
         self, api_key: int, versions: tuple[int, int], node_id: int
     ) -> tuple[int, int] | None:
-        """Return the lowest and highest version of an API that a node has; None if it has none."""
+        """Return the lowest and highest version of an API that a node supports; None if it does not
+        support the API.
+        """
         low, high = versions
         for quirk in self._quirks:
             if not quirk.second_node_only or node_id % 2 == 0:
@@ -78,10 +80,11 @@ class Imitation:
                 raise ResetConnection
 
     def decoded(self, request: Message, topics: Mapping[str, KnownTopic]) -> tuple[Failure, ...]:
-        """Return what has to fail of a request; raise DropConnection if that closes its connection.
+        """Return the failures of a request; raise DropConnection if its connection is closed
+        instead.
 
         Args:
-            topics: those that exist.
+            topics: the existing topics.
         """
         if (
             isinstance(request, ApiVersionsRequest)
@@ -104,7 +107,7 @@ class Imitation:
     async def handled(
         self, api_key: int, response: Message | None, node_id: int, disconnected: Any
     ) -> None:
-        """Delay and change a response."""
+        """Delay and modify a response."""
         for quirk in self._quirks:
             if api_key == ApiKey.PRODUCE and quirk.acknowledges_after_s is not None:
                 await asyncio.wait(

@@ -1,7 +1,7 @@
 """Kafka's internal topics. Like a real broker, the embedded one creates them when a client first
 looks for a coordinator.
 
-They stay empty here: groups and transactions are kept as objects.
+They stay empty: the broker keeps groups and transactions as objects.
 """
 
 from __future__ import annotations

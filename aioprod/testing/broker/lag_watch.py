@@ -1,5 +1,5 @@
 """Removes followers that lag for too long from the in-sync replicas (broker setting
-replica.lag.time.max.ms), by the event loop's clock.
+replica.lag.time.max.ms), using the event loop's clock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class LagWatch:
         self._runs = False
 
     def update(self, partition: Partition) -> None:
-        """Start and cancel timers after a change of a partition's log, nodes or replicas."""
+        """Start and cancel timers after a partition's log, nodes or replicas have changed."""
         laggards = partition.laggards if self._runs else []
         timers = self._timers.pop(partition, {})
         for node_id in [each for each in timers if each not in laggards]:

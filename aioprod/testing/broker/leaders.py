@@ -28,7 +28,7 @@ class PartitionDescription(TypedDict):
 
 
 def describe_partition(topic: Topic, index: int, context: RequestContext) -> PartitionDescription:
-    """Describe a partition, with the error that a test asked for, or with LEADER_NOT_AVAILABLE if
+    """Describe a partition, with the error that a test requested, or with LEADER_NOT_AVAILABLE if
     it has no leader.
     """
     partition = topic.partitions[index]
@@ -46,7 +46,7 @@ def describe_partition(topic: Topic, index: int, context: RequestContext) -> Par
 
 
 class NotLeaderError(RequestError):
-    """The node that got the request does not lead the partition.
+    """The node that received the request does not lead the partition.
 
     Attributes:
         leader: the node that leads it, or -1.
@@ -57,12 +57,12 @@ class NotLeaderError(RequestError):
         super().__init__(
             ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the leader is node {partition.leadership.leader}"
         )
-        self.leader = partition.leadership.leader
-        self.epoch = partition.log.leader_epoch
+        self.leader: int = partition.leadership.leader
+        self.epoch: int = partition.log.leader_epoch
 
 
 def check_leader(partition: Partition, context: RequestContext) -> None:
-    """Raise NotLeaderError unless the node that got the request leads the partition."""
+    """Raise NotLeaderError unless the node that received the request leads the partition."""
     if not _serves(partition, context):
         raise NotLeaderError(partition)
 
@@ -87,6 +87,6 @@ def _serves(partition: Partition, context: RequestContext) -> bool:
 
 
 def leader_addresses(leader_ids: Iterable[int], context: RequestContext) -> list[NodeAddress]:
-    """Return the address of each leader that a response names, without -1 and stopped nodes."""
+    """Return the address of each leader in a response, without -1 and stopped nodes."""
     found = (context.store.cluster.find_address(node_id) for node_id in sorted(set(leader_ids)))
     return [address for address in found if address is not None]

@@ -1,5 +1,5 @@
-"""The log of one partition: batches as bytes, found by offset and by timestamp. Records are not
-decoded when they are written or read.
+"""The log of one partition. It stores batches as bytes, and finds them by offset and by timestamp.
+Records are not decoded when they are written or read.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 
-from crc32c import crc32c
-
+from aioprod.protocol.checksum import crc32c
 from aioprod.protocol.record_batch import BatchHeader, read_header
 from aioprod.protocol.record_reader import Record, read_batch_records, read_records
 from aioprod.testing.broker.leader_epochs import LeaderEpochs
@@ -28,7 +27,7 @@ _LOG_APPEND_TIME = 0x08
 
 
 class MemoryUse:
-    """The bytes of record batches in several logs together."""
+    """The total size of the record batches in several logs, in bytes."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -42,17 +41,17 @@ class PartitionLog:
         end_offset: the offset of the next record. The partition limits what consumers may read.
         leader_epoch: written into each batch.
         epochs: the start of each leader epoch.
-        size: the bytes of all batches, which ``memory`` counts too.
+        size: the total size of all batches in bytes, which ``memory`` counts too.
         record_count: the number of records, without transaction markers.
     """
 
     def __init__(self, memory: MemoryUse | None = None) -> None:
-        self.start_offset = 0
-        self.end_offset = 0
+        self.start_offset: int = 0
+        self.end_offset: int = 0
         self.leader_epoch = 0
-        self.epochs = LeaderEpochs()
-        self.size = 0
-        self.record_count = 0
+        self.epochs: LeaderEpochs = LeaderEpochs()
+        self.size: int = 0
+        self.record_count: int = 0
         self._memory = memory or MemoryUse()
         self._batches: list[bytes] = []
         self._base_offsets: list[int] = []
@@ -79,7 +78,7 @@ class PartitionLog:
         return base_offset
 
     def truncate(self, end_offset: int) -> list[bytes]:
-        """Remove and return the batches from ``end_offset`` on, which lies between two batches."""
+        """Remove and return the batches from ``end_offset`` on, which must be a batch boundary."""
         end_offset = max(end_offset, self.start_offset)
         kept = bisect_left(self._base_offsets, end_offset)
         dropped = self._batches[kept:]
@@ -91,8 +90,8 @@ class PartitionLog:
         return dropped
 
     def advance_start(self, offset: int) -> None:
-        """Begin at ``offset`` and drop the batches that end before it. Do nothing if the log begins
-        later.
+        """Set the start to ``offset`` and drop the batches that end before it. Do nothing if the
+        log starts later.
         """
         if offset <= self.start_offset:
             return
@@ -106,8 +105,8 @@ class PartitionLog:
         self.wake()
 
     def rewrite(self, change: Callable[[BatchHeader, bytes], bytes | None]) -> None:
-        """Replace each batch by what ``change`` returns, or remove it for None. The start and the
-        end of the log stay.
+        """Replace each batch with the result of ``change``, or remove it if that is None. The log's
+        start and end offsets stay.
         """
         changed = [(header, change(header, batch)) for header, batch in self.batches()]
         kept = [(header.base_offset, batch) for header, batch in changed if batch is not None]
@@ -162,10 +161,10 @@ class PartitionLog:
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool, end: int | None = None
     ) -> list[bytes]:
-        """Return whole batches from the one that contains ``offset``, but none that begins at
-        ``end`` or later.
+        """Return whole batches, starting with the one that contains ``offset``, without those that
+        start at ``end`` or later.
 
-        At most ``max_bytes`` are returned; if asked for, the first batch may be larger.
+        At most ``max_bytes`` are returned; if requested, the first batch may be larger.
         """
         found: list[bytes] = []
         for index in self._range(offset, end):
@@ -194,7 +193,7 @@ class PartitionLog:
         return self.visible(read_records(b"".join(self._batches)))
 
     def visible(self, records: list[Record]) -> list[Record]:
-        """Leave out the records before the start offset, which may be in the first batch."""
+        """Remove the records before the start offset, which may be in the first batch."""
         return (
             records
             if not records or records[0].offset >= self.start_offset
@@ -212,7 +211,7 @@ class PartitionLog:
         return None
 
     def find(self, offset: int) -> Record | None:
-        """Return a record, or None if it does not exist (any more)."""
+        """Return a record, or None if it does not exist or was removed."""
         for batch in self.read(offset, 1, at_least_one=True):
             for record in read_batch_records(batch, 0, read_header(batch)):
                 if record.offset == offset >= self.start_offset:

@@ -66,7 +66,7 @@ class TransactionIndex:
             EndedTransaction
         ] = []  # these two are in the order of the markers, for bisecting
         self._aborted_by_producer: dict[int, list[EndedTransaction]] = {}
-        self._unmarked: deque[EndedTransaction] = deque()  # some replicas may lack their markers
+        self._unmarked: deque[EndedTransaction] = deque()  # replicas may lack their markers
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Return the start of the oldest transaction that is open, or whose marker is not below the
@@ -88,12 +88,14 @@ class TransactionIndex:
         return producer_id in self._open
 
     def begin(self, producer_id: int, offset: int) -> None:
-        """Record a transactional batch at ``offset``. Only the first of a transaction matters."""
+        """Record a transactional batch at ``offset``. Only the first batch of a transaction changes
+        the state.
+        """
         self._open.setdefault(producer_id, offset)
 
     def end(self, producer_id: int, marker_offset: int, *, commit: bool) -> None:
-        """Record a marker. A marker without a transaction is valid: the producer wrote nothing
-        here.
+        """Record a marker. A marker without a transaction is valid: the producer wrote nothing to
+        this partition.
         """
         first_offset = self._open.pop(producer_id, None)
         if first_offset is None:
@@ -105,8 +107,8 @@ class TransactionIndex:
             self._aborted_by_producer.setdefault(producer_id, []).append(ended)
 
     def before(self, offset: int) -> TransactionIndex:
-        """Return an index that knows only the transactions that began before ``offset`` and are
-        open. The caller adds the rest from the log.
+        """Return an index of only the open transactions that began before ``offset``. The caller
+        adds the others from the log.
         """
         return TransactionIndex(
             {
@@ -117,8 +119,8 @@ class TransactionIndex:
         )
 
     def aborted_between(self, start: int, end: int) -> Iterator[EndedTransaction]:
-        """Return the aborted transactions that matter to a reader of the offsets from ``start`` to
-        before ``end``.
+        """Return the aborted transactions that overlap the offsets from ``start`` to before
+        ``end``.
         """
         first = bisect_left(self._aborted, start, key=_last_offset)
         return (each for each in islice(self._aborted, first, None) if each.first_offset < end)

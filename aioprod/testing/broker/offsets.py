@@ -35,7 +35,7 @@ class Committer(NamedTuple):
 
     @property
     def is_member(self) -> bool:
-        """Whether the sender says that it is a member."""
+        """True if the request names a member."""
         return self.generation_id >= 0 or self.member_id != "" or self.group_instance_id is not None
 
 

@@ -1,8 +1,8 @@
 """One partition: its log, the end of each replica, its leader, and the state of producers and
 transactions.
 
-Plain decisions without sockets, clock or event loop. A change wakes the tasks that wait for the
-log.
+Synchronous decisions, without sockets, clock or event loop. A change wakes the tasks that wait for
+the log.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from aioprod.testing.broker.settings.topic_settings import TopicConfig
 class Partition:
     """A partition on all its replicas.
 
-    The replicas share one log, the leader's, and each has a beginning of it. A follower has all of
-    it at once, unless its node is stopped or its replication is paused; then it gets no further
-    records. Consumers see the records that all in-sync replicas have, up to the high watermark. A
-    new leader truncates the log to its own records: the others are lost, even if the old leader
-    restarts.
+    The replicas share one log, the leader's, and each has a prefix of it. A follower has all
+    records immediately, unless its node is stopped or its replication is paused; then it gets no
+    further records. Consumers read the records that all in-sync replicas have, up to the high
+    watermark. A new leader truncates the log to its own records: the other records are lost, even
+    if the old leader restarts.
 
     Attributes:
         log: the log of the leader or, if there is none, of the last leader.
@@ -40,9 +40,9 @@ class Partition:
     def __init__(
         self, leadership: Leadership, config: TopicConfig, memory: MemoryUse | None = None
     ) -> None:
-        self.log = PartitionLog(memory)
-        self.producers = ProducerStates()
-        self.transactions = TransactionIndex()
+        self.log: PartitionLog = PartitionLog(memory)
+        self.producers: ProducerStates = ProducerStates()
+        self.transactions: TransactionIndex = TransactionIndex()
         self.leadership = leadership
         self.config = config
         self._lagging: dict[int, int] = {}  # the end offset of each replica that is not replicating
@@ -69,8 +69,8 @@ class Partition:
 
     @property
     def is_short_of_replicas(self) -> bool:
-        """Whether fewer replicas are in sync than min.insync.replicas, or than exist if that is
-        lower.
+        """True if fewer replicas are in sync than min.insync.replicas, or than the number of
+        replicas if that is lower.
         """
         return len(self.leadership.in_sync) < min(
             self.config.min_insync_replicas, len(self.leadership.replicas)

@@ -1,9 +1,10 @@
 """Checks the records of a produced batch as Kafka does, with Kafka's error codes.
 
-Kafka decompresses each batch, and reads the lengths of all its records. Data that Java's libraries
-can't decompress is UNKNOWN_SERVER_ERROR, and so are compressed records whose offset deltas are not
-0, 1, 2 and so on; everything else is INVALID_RECORD. Records that are not compressed may have any
-offset deltas. ``tests/foreign_bytes`` compares the answers with those of a real broker.
+Kafka decompresses each batch, and reads the lengths of all its records. The error is
+UNKNOWN_SERVER_ERROR for data that Java's libraries can't decompress and for compressed records
+whose offset deltas are not 0, 1, 2 and so on. All other errors are INVALID_RECORD. Records that are
+not compressed may have any offset deltas. ``tests/foreign_bytes`` compares the answers with those
+of a real broker.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ def check_produced(records: bytes, header: BatchHeader) -> None:
         codec = header.codec
         body = _plain(codec, packed)
     except CorruptRecordError as error:
-        # What is behind a complete member of gzip is read later than the records.
+        # Data after a complete gzip member are checked after the records.
         late = header.attributes & CODEC_MASK == Codec.GZIP and _begins_with_member(packed)
         code = ErrorCode.INVALID_RECORD if late else ErrorCode.UNKNOWN_SERVER_ERROR
         raise RequestError(code, str(error)) from None
     count = header.record_count
-    # The accelerator reads them at once; invalid and unusual ones are left to the lines below.
+    # The accelerator reads all of them in one call. The code below reads invalid and unusual ones.
     base = header.base_timestamp if -LIMIT <= header.base_timestamp < LIMIT else 0
     parsed = parse_records(body, count, base)
     if parsed is not None and not parsed[-1]:
@@ -56,10 +57,10 @@ def _plain(codec: Codec, packed: bytes) -> bytes:
     """Decompress data as Java's libraries do.
 
     Raises:
-        CorruptRecordError: if they can't.
+        CorruptRecordError: if it can't be decompressed.
     """
     if codec is Codec.LZ4:
-        # Java reads one frame, of independent blocks only.
+        # Java reads only one frame, and only independent blocks.
         flags = packed[4] if len(packed) > 4 else 0
         if not flags & _LZ4_INDEPENDENT or flags & _LZ4_RESERVED:
             raise CorruptRecordError("lz4 data has linked blocks or reserved bits")
@@ -69,7 +70,7 @@ def _plain(codec: Codec, packed: bytes) -> bytes:
         _, end, _ = zstd_sizes(packed)
         rest = packed[end:]
         if rest and not (rest.startswith(ZSTD_MAGIC) or begins_skippable(rest)):
-            raise CorruptRecordError("zstd data has other bytes behind it")
+            raise CorruptRecordError("other bytes follow the zstd data")
     return decompress(codec, packed)
 
 
@@ -86,7 +87,7 @@ def _read_all(body: bytes, count: int) -> list[int]:
     """Return the offset deltas of all records.
 
     Raises:
-        RequestError: if the lengths are not those of ``count`` records.
+        RequestError: if the bytes are not exactly ``count`` records.
     """
     deltas: list[int] = []
     position = 0
@@ -101,7 +102,7 @@ def _read_all(body: bytes, count: int) -> list[int]:
     except (IndexError, CorruptRecordError):
         raise _invalid(f"record {len(deltas)} is not valid") from None
     if position != len(body):
-        raise _invalid(f"there are bytes behind the {counted(count, 'record')}")
+        raise _invalid(f"bytes follow the {counted(count, 'record')}")
     return deltas
 
 
@@ -127,7 +128,7 @@ def _check_headers(blocks: list[bytes | tuple[()]]) -> None:
         except (IndexError, CorruptRecordError) as error:
             raise _invalid(f"headers can't be read: {error}") from None
         if end != len(block):
-            raise _invalid("a record has bytes behind its headers")
+            raise _invalid("a record has bytes after its headers")
 
 
 def _number(data: bytes, position: int) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """The sequence check of idempotent producers in one partition, like Kafka's ProducerStateManager
 and ProducerAppendInfo (KIP-98, KIP-360).
 
-Plain functions of state and batch without clock or I/O.
+Synchronous functions of the state and a batch, without clock or I/O.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import NamedTuple
 from aioprod.error_codes import ErrorCode
 
 REMEMBERED_BATCHES = (
-    5  # Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN: the most that a producer has in flight
+    5  # Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN: the maximum that a producer has in flight
 )
 MAX_SEQUENCE = 2**31 - 1
 NO_EPOCH = -1
-COORDINATOR_EPOCH = 0  # of all markers: coordinators never lose their state here
+COORDINATOR_EPOCH = 0  # of all markers: the embedded coordinators never lose their state
 
 
 class SequenceError(Exception):
-    """The partition refuses a batch; has the error code of the response."""
+    """The partition refuses a batch. Contains the error code of the response."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(text)
@@ -141,8 +141,8 @@ class ProducerStates:
         return self._entries
 
     def end_transaction(self, producer_id: int, epoch: int, offset: int, timestamp: int) -> None:
-        """Record a marker. A marker with a newer epoch, which fences a producer or ends a
-        transaction of protocol v2, begins that epoch.
+        """Record a marker. A marker with a newer epoch begins that epoch: it fences a producer, or
+        ends a transaction of protocol v2.
         """
         entry = self._entries.get(producer_id)
         if entry is None or epoch > entry.epoch:

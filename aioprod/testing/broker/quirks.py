@@ -1,5 +1,5 @@
-"""What services that speak Kafka's protocol do differently from Apache Kafka: a table of quirks,
-each with its source, and of services, each with its quirks. `imitation.py` applies them.
+"""The differences between Apache Kafka and services that speak its protocol: a table of quirks,
+each with its source, and a table of services, each with its quirks. `imitation.py` applies them.
 """
 
 from __future__ import annotations
@@ -67,30 +67,30 @@ def _without_controller(reply: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Quirk:
-    """What a service does differently.
+    """A difference between a service and Apache Kafka.
 
     Attributes:
         name: for ``imitate``.
-        what: one sentence.
-        source: where that is documented or reported.
-        newest: the newest version of APIs, or `ABSENT`.
-        second_node_only: whether ``newest`` applies to the nodes with even numbers only.
+        what: a description in one sentence.
+        source: where the quirk is documented or reported.
+        newest: the newest supported version of some APIs, or `ABSENT`.
+        second_node_only: True if ``newest`` applies only to nodes with even ids.
         resets_api_versions_above: the newest version of ApiVersions that does not reset the
             connection.
-        closes_on_route: whether ApiVersions with a cluster and node id closes the connection.
+        closes_on_route: True if ApiVersions with a cluster and node id closes the connection.
         most_request_bytes: the largest request that does not reset the connection.
-        changes: change responses.
+        changes: functions that modify responses.
         throttle_ms: the throttle time in responses to Produce and Fetch.
-        acknowledges_after_s: the shortest and longest time for which Produce takes.
+        acknowledges_after_s: the minimum and maximum time that Produce takes.
         topic_is_ready_after_s: how long a new topic has no leader.
         codecs: the codecs of batches that are accepted; None for all.
-        any_node_serves: whether each node says that it leads and coordinates everything.
-        most_connections: the most connections to a node; others are closed at once.
-        idle_s: the seconds after which an idle connection is dropped without a word: the next
-            request resets it.
+        any_node_serves: True if each node claims to lead and coordinate everything.
+        most_connections: the maximum number of connections to a node; others are closed at once.
+        idle_s: the seconds after which an idle connection is dropped silently: the next request
+            resets it.
         lifetime_s: the seconds after which any connection is closed.
-        advertised_host: the host name that responses have.
-        has_balancer: whether the bootstrap address is that of a load balancer, which is not in the
+        advertised_host: the host name in responses.
+        has_balancer: True if the bootstrap address is that of a load balancer, which is not in the
             metadata.
     """
 
@@ -126,7 +126,7 @@ _QUIRKS = (
     Quirk(
         "resets-api-versions-1",
         "resets the connection at ApiVersions 1 and newer, as brokers before KIP-511 did",
-        "KIP-511: the answer UNSUPPORTED_VERSION, by which clients step down, is of Kafka 2.4",
+        "KIP-511: Kafka 2.4 and newer respond with UNSUPPORTED_VERSION, and clients downgrade",
         newest={ApiKey.API_VERSIONS: 0},
         resets_api_versions_above=0,
     ),
@@ -196,7 +196,7 @@ _QUIRKS = (
     ),
     Quirk(
         "no-leader-epochs",
-        "has no leader epochs (KIP-320): -1 in all responses",
+        "has no leader epochs (KIP-320), but -1 in all responses",
         "redpanda-data/redpanda#3788, redpanda-data/redpanda#1181",
         newest={ApiKey.OFFSET_FOR_LEADER_EPOCH: ABSENT},
         changes={ApiKey.METADATA: _without_epochs, ApiKey.LIST_OFFSETS: _without_epochs},
@@ -210,7 +210,7 @@ _QUIRKS = (
     ),
     Quirk(
         "no-fetch-sessions",
-        "answers each Fetch without a session (KIP-227)",
+        "responds to each Fetch without a session (KIP-227)",
         "redpanda-data/redpanda#25, robot-head/crabka#208",
         changes={ApiKey.FETCH: _without_session},
     ),
@@ -249,7 +249,7 @@ _QUIRKS = (
     ),
     Quirk(
         "throttles",
-        "asks clients to pause in each response to Produce and Fetch (KIP-219)",
+        "throttles clients in each response to Produce and Fetch (KIP-219)",
         "docs.aws.amazon.com: Amazon MSK quota (MSK Serverless: ingress and egress are throttled)",
         throttle_ms=100,
     ),
@@ -268,13 +268,13 @@ _QUIRKS = (
     ),
     Quirk(
         "recycles-connections",
-        "closes each connection now and then, to balance the load between its nodes",
+        "closes each connection from time to time, to balance the load between its nodes",
         "docs.cloud.oracle.com: Kafka Compatibility, Load Balancing Connection Recycling",
         lifetime_s=20.0,
     ),
     Quirk(
         "login-ends",
-        "closes a connection when its login is over, and offers no new one on it (KIP-368)",
+        "closes a connection when its session expires, without reauthentication (KIP-368)",
         "grepplabs/kafka-proxy#217, aio-libs/aiokafka#1105",
         newest={ApiKey.SASL_AUTHENTICATE: 0},
         lifetime_s=30.0,
@@ -293,20 +293,20 @@ _QUIRKS = (
     ),
     Quirk(
         "no-compression",
-        "refuses compressed batches",
+        "rejects compressed batches",
         "docs.waterstream.cloud: Alternatives to Kafka (Azure Event Hubs); the error is KIP-110's",
         codecs=frozenset({Codec.NONE}),
     ),
     Quirk(
         "small-requests",
-        "resets the connection at requests of more than 1,046,528 bytes",
+        "resets the connection if a request has more than 1,046,528 bytes",
         "learn.microsoft.com: Recommended configurations for Apache Kafka clients "
         "(max.request.size)",
         most_request_bytes=1_046_528,
     ),
     Quirk(
         "hidden-nodes",
-        "has a load balancer as bootstrap address, and nodes with names that are not those of it",
+        "has a load balancer as the bootstrap address, and nodes with other host names",
         "vuink.com: Hacking the Kafka Protocol (WarpStream); grepplabs/kafka-proxy",
         advertised_host="localhost",
         has_balancer=True,
@@ -314,7 +314,7 @@ _QUIRKS = (
 )
 #: By name.
 QUIRKS: Mapping[str, Quirk] = {quirk.name: quirk for quirk in _QUIRKS}
-#: What is known of each service; what a service has today may differ.
+#: Known quirks of each service; a service may behave differently today.
 SERVICES: Mapping[str, tuple[str, ...]] = {
     "event-hubs": (
         "resets-api-versions-4",
@@ -346,7 +346,8 @@ SERVICES: Mapping[str, tuple[str, ...]] = {
 
 
 def find(imitate: str | Iterable[str]) -> tuple[Quirk, ...]:
-    """Return the quirks of a service or quirk, or of several.
+    """Return the quirks with a name, or those of the service with that name; several names may be
+    given.
 
     Raises:
         ConfigError: if a name is unknown.

@@ -1,5 +1,5 @@
 """The topic settings that apply to single records. Records are decoded only if the batch's header
-does not say enough.
+is not sufficient.
 """
 
 from __future__ import annotations

@@ -19,17 +19,17 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class RequestContext:
-    """Where a request came from, and what its handler may use.
+    """The origin of a request, and the state that its handler uses.
 
     Attributes:
         store: the broker's state.
-        node: the node that got the request.
+        node: the node that received the request.
         api_version: the request's version.
-        disconnected: done when the client has disconnected, so that nothing needs to wait for it.
-        failures: the errors that a test has asked for.
+        disconnected: done when the client has disconnected, so that waiting handlers can stop.
+        failures: the errors that a test requested.
         session: the connection's login; None if the broker requires none.
         client_id: the client.id of the client.
-        access: the rights of the client, and those that the request needs.
+        access: the permissions of the client, and those that the request needs.
     """
 
     store: Store
@@ -42,8 +42,8 @@ class RequestContext:
     access: RequestAccess
 
     def failure(self, topic: str | None = None, partition: int | None = None) -> ErrorCode:
-        """Return the error that a test has asked for here, or that the client lacks a right to the
-        topic or to the whole request; NONE otherwise.
+        """Return the error that a test requested for this topic or partition, or the authorization
+        error of the topic or the whole request. Return NONE if there is none.
         """
         for failure in self.failures:
             if failure.hits(topic, partition):
@@ -52,13 +52,13 @@ class RequestContext:
         return self.access.refusal_of(ResourceType.TOPIC, topic) if topic else self.access.refusal
 
     def refusal_of(self, kind: ResourceType, name: str) -> ErrorCode:
-        """Return :meth:`failure`, or that the client lacks a right to a resource other than a
-        topic.
-        """
+        """Return :meth:`failure`, or the authorization error of a resource other than a topic."""
         return self.failure() or self.access.refusal_of(kind, name)
 
     def allows(self, operation: AclOperation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Return whether the client may do this with a resource, by default the cluster."""
+        """Return whether the client is authorized for an operation on a resource, by default the
+        cluster.
+        """
         return self.access.client.allows(operation, kind, name)
 
     async def wait_for(self, answer: asyncio.Future[T]) -> T:
@@ -75,5 +75,5 @@ class RequestContext:
         return answer.result()
 
     def drop_connection(self) -> DropConnection:
-        """Make the exception that closes the connection without a response."""
+        """Return the exception that closes the connection without a response."""
         return DropConnection()

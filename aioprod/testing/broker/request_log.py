@@ -1,4 +1,4 @@
-"""The requests that arrived, for tests that look at them or wait for them."""
+"""The requests that arrived, for tests that inspect them or wait for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Count:
     """A counter that tasks can wait for."""
 
     def __init__(self) -> None:
-        self.value = 0
+        self.value: int = 0
         self._waiting: dict[asyncio.Future[None], int] = {}
 
     def add(self) -> None:
@@ -51,7 +51,7 @@ class SeenRequest(NamedTuple):
 
 
 class RequestLog:
-    """The last requests, and how many of each API have arrived.
+    """The last requests, and the number of requests of each API.
 
     Attributes:
         requests: the last 10,000, oldest first.

@@ -1,4 +1,4 @@
-"""Rules: which requests the actions of a test apply to."""
+"""Rules select the requests that a test's actions apply to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aioprod.testing.broker.request_log import Count
 
 @set_module("aioprod.testing")
 class Rule:
-    """A rule made by :meth:`EmbeddedCluster.on` or :meth:`EmbeddedCluster.on_every`."""
+    """A rule created by :meth:`EmbeddedCluster.on` or :meth:`EmbeddedCluster.on_every`."""
 
     def __init__(
         self,
@@ -46,12 +46,12 @@ class Rule:
 
     @property
     def used(self) -> int:
-        """The number of requests that the rule acted on."""
+        """The number of requests that the rule has acted on."""
         return self._used.value
 
     @property
     def spent(self) -> bool:
-        """Whether the rule has acted as often as it should."""
+        """True if the rule has acted ``times`` times."""
         return self._left == 0
 
     def cancel(self) -> None:
@@ -59,7 +59,7 @@ class Rule:
         self._left = 0
 
     def release(self) -> None:
-        """Let the requests continue that ``hold()`` and ``hold_answer()`` of this rule delay, now
+        """Let the requests continue that this rule's ``hold()`` and ``hold_answer()`` delay, now
         and in the future.
         """
         for action in self.actions:
@@ -96,7 +96,7 @@ class Rule:
 
 
 class ThreadedRule:
-    """The calls of a :class:`Rule`, for any thread but that of the broker's event loop."""
+    """The methods of :class:`Rule`, for any thread other than that of the broker's event loop."""
 
     def __init__(self, rule: Rule, portal: BlockingPortal) -> None:
         self._rule = rule
@@ -129,7 +129,7 @@ class RuleBook:
         self._rules: dict[int, list[Rule]] = {}
 
     def add(self, api_key: int, rule: Rule) -> None:
-        """Add a rule after the others of its API."""
+        """Add a rule after the other rules of its API."""
         self._rules.setdefault(api_key, []).append(rule)
 
     def take(self, api_key: int, request: Message, node_id: int) -> tuple[Action, ...]:

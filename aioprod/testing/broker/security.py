@@ -1,5 +1,5 @@
-"""TLS and SASL of the embedded broker: who may log in, and which requests a connection may send
-before and after.
+"""TLS and SASL of the embedded broker: which users can log in, and which requests a connection may
+send before and after authentication.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class BrokerSecurity:
     Attributes:
         ssl_context: a server context with a certificate; the ports then use TLS. If its
             ``verify_mode`` is CERT_REQUIRED, clients need certificates.
-        users: the passwords by user name, for PLAIN and SCRAM. Clients that may alter the cluster
-            can add users of SCRAM (KIP-554), and replace these for SCRAM.
+        users: the passwords by user name, for PLAIN and SCRAM. Clients that are authorized to alter
+            the cluster can add SCRAM users (KIP-554), and replace these users for SCRAM.
         token_validator: ``(token, extensions) -> user, or None to refuse``, for OAUTHBEARER.
         mechanisms: the SASL mechanisms to offer; None for all that ``users`` and
-            ``token_validator`` allow. If there are none, clients need not log in.
+            ``token_validator`` allow. Without mechanisms, clients do not log in.
         session_lifetime_ms: the time in milliseconds after which clients must log in again (broker
             setting connections.max.reauth.ms, KIP-368); 0 for no limit.
 
@@ -72,7 +72,9 @@ class BrokerSecurity:
         )
 
     def new_mechanism(self, name: str, created: ScramUsers) -> ServerMechanism:
-        """Make the broker's side of one login. Requests may have ``created`` further users."""
+        """Create the broker's side of one login. ``created`` are the users that requests have
+        added.
+        """
         if name == "PLAIN":
             return PlainServer(self.users)
         if name == "OAUTHBEARER":
@@ -97,14 +99,14 @@ class ConnectionLogin:
 
     Attributes:
         user: the user that is logged in, or None.
-        logins: how often this connection has logged in.
-        refused: whether a login failed, which ends the connection.
+        logins: the number of times that this connection has logged in.
+        refused: True if a login failed, which ends the connection.
     """
 
     def __init__(self, security: BrokerSecurity, scram_users: ScramUsers) -> None:
         self.user: str | None = None
-        self.logins = 0
-        self.refused = False
+        self.logins: int = 0
+        self.refused: bool = False
         self._security = security
         self._scram_users = scram_users
         self._mechanism: ServerMechanism | None = None  # of the current login
@@ -143,12 +145,12 @@ class ConnectionLogin:
 
     @property
     def offered(self) -> tuple[str, ...]:
-        """The mechanisms that a client may choose from."""
+        """The mechanisms that a client can choose from."""
         return self._security.offered
 
     @property
     def choosing(self) -> bool:
-        """Whether a mechanism is chosen and the login is not complete."""
+        """True if a mechanism is chosen and the login is not complete."""
         return self._mechanism is not None
 
     def respond(self, message: bytes) -> tuple[bytes, int]:
@@ -182,7 +184,7 @@ class ConnectionLogin:
 
 
 class LoginGuard(ConnectionHandler):
-    """Passes on to the node only the requests that the session of the connection allows."""
+    """Passes only those requests to the node that the connection's session allows."""
 
     def __init__(
         self,

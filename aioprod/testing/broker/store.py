@@ -1,5 +1,5 @@
-"""The state of the embedded broker: topics, producer ids, transactions and consumer groups. It is
-in memory, and bounded.
+"""The state of the embedded broker: topics, producer ids, transactions and consumer groups. The
+state is kept in memory, and is bounded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from aioprod.testing.broker.transactions.transaction import ProducerIdAndEpoch
 from aioprod.types import TopicPartition
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_FIRST_PRODUCER_ID = 1000  # as in a real broker, and not to be mistaken for an index
+_FIRST_PRODUCER_ID = 1000  # as in a real broker, and different from any index
 MAX_PARTITIONS = 10_000
 
 
@@ -91,15 +91,15 @@ class StoreSettings:
 
     Attributes:
         num_partitions: the default for new topics.
-        auto_create_topics: whether a request for a topic's metadata may create it (broker setting
+        auto_create_topics: True if a request for a topic's metadata may create it (broker setting
             auto.create.topics.enable).
         max_message_bytes: the largest record batch in bytes (broker setting message.max.bytes).
-        max_memory_bytes: the most bytes of record batches; a batch beyond it is refused with
-            POLICY_VIOLATION.
+        max_memory_bytes: the maximum total size of record batches in bytes; a batch that exceeds it
+            is refused with POLICY_VIOLATION.
         transaction_version: the finalized feature transaction.version.
         replica_lag_time_max_ms: the time in milliseconds after which a follower that lacks records
             is no longer in sync (broker setting replica.lag.time.max.ms).
-        client_metrics: whether the brokers take metrics of clients.
+        client_metrics: True if the brokers accept metrics from clients.
     """
 
     num_partitions: int
@@ -118,9 +118,9 @@ class Store:
         settings: limits and defaults.
         cluster: the nodes that share the state.
         groups: limits of consumer groups.
-        wall_clock: returns seconds since 1970.
+        wall_clock: a function that returns seconds since 1970.
         random_source: the source of topic and member ids.
-        authorizer: access rights; None if clients may do everything.
+        authorizer: the ACLs; None if clients may do everything.
     """
 
     def __init__(
@@ -134,13 +134,13 @@ class Store:
         authorizer: Authorizer | None,
     ) -> None:
         self.cluster = cluster
-        self.num_partitions = settings.num_partitions
-        self.auto_create_topics = settings.auto_create_topics
+        self.num_partitions: int = settings.num_partitions
+        self.auto_create_topics: bool = settings.auto_create_topics
         self.topics: dict[str, Topic] = {}
-        self.memory = MemoryUse()
-        self.lag_watch = LagWatch(settings.replica_lag_time_max_ms)
+        self.memory: MemoryUse = MemoryUse()
+        self.lag_watch: LagWatch = LagWatch(settings.replica_lag_time_max_ms)
         self._fetch_sessions: dict[int, FetchSessions] = {}
-        self.max_memory_bytes = settings.max_memory_bytes
+        self.max_memory_bytes: int = settings.max_memory_bytes
         self._wall_clock = wall_clock
         self._random = random_source
         self._by_id: dict[uuid.UUID, Topic] = {}
@@ -153,18 +153,20 @@ class Store:
             **groups.as_broker_settings(),
             "replica.lag.time.max.ms": str(settings.replica_lag_time_max_ms),
         }
-        self.configs = Configs(static, self._refresh_topic_configs)
-        self.quotas = Quotas()
+        self.configs: Configs = Configs(static, self._refresh_topic_configs)
+        self.quotas: Quotas = Quotas()
         self.authorizer = authorizer
-        self.scram_users = ScramUsers()
-        self.telemetry = TelemetryReceiver(settings.client_metrics, self.new_uuid)
-        self.offsets = OffsetStore()
-        self.group_configs = GroupConfigs(self.configs)
-        self.shares = SharePartitions(self.group_configs, self.now_ms)
-        self.groups = GroupCoordinator(
+        self.scram_users: ScramUsers = ScramUsers()
+        self.telemetry: TelemetryReceiver = TelemetryReceiver(
+            settings.client_metrics, self.new_uuid
+        )
+        self.offsets: OffsetStore = OffsetStore()
+        self.group_configs: GroupConfigs = GroupConfigs(self.configs)
+        self.shares: SharePartitions = SharePartitions(self.group_configs, self.now_ms)
+        self.groups: GroupCoordinator = GroupCoordinator(
             self.cluster, groups, self.new_uuid, self._topic_infos, self.group_configs
         )
-        self.transactions = TransactionCoordinator(
+        self.transactions: TransactionCoordinator = TransactionCoordinator(
             version=settings.transaction_version,
             new_producer_id=self.new_producer_id,
             write_marker=self._write_marker,
@@ -292,7 +294,7 @@ class Store:
         return uuid.UUID(int=self._random.getrandbits(128), version=4)
 
     def delete_topic(self, topic: Topic) -> None:
-        """Remove a topic and free its memory. Fetches that wait for it are answered."""
+        """Remove a topic and free its memory. Waiting fetches of the topic get a response."""
         del self.topics[topic.name], self._by_id[topic.topic_id]
         self.transactions.forget_partitions(
             TopicPartition(topic.name, index) for index in range(len(topic.partitions))
@@ -354,8 +356,8 @@ class Store:
             self.adapt(partition)
 
     def adapt_all(self, partitions: Iterable[Partition] | None = None) -> None:
-        """Adapt partitions, or all of them, after a change of anything but nodes. Do nothing while
-        no node is running.
+        """Adapt partitions, or all of them, after a change other than of the nodes. Do nothing
+        while no node is running.
         """
         if self.cluster.running_ids:
             for partition in self.partitions() if partitions is None else partitions:
@@ -377,7 +379,7 @@ class Store:
         self.lag_watch.update(partition)
 
     def replicate_led_by(self, node_id: int) -> None:
-        """Replicate all that a node leads, before a controlled shutdown."""
+        """Replicate all partitions that a node leads, before a controlled shutdown."""
         for partition in self.partitions():
             if partition.leadership.leader == node_id:
                 partition.replicate()

@@ -9,9 +9,9 @@
 | ``consumer`` | a consumer that reads ``kafka_topic`` from its beginning |
 | ``schema_registry`` | an embedded Schema Registry; needs the extra ``schema-registry`` |
 
-They last as long as the test, and run on its event loop if it has one, with pytest-asyncio (either
-mode) or anyio's plugin. Tests that block get a ``ThreadedCluster``, and a producer and a consumer
-that block. See docs/testing.md.
+They last as long as the test. In asyncio tests (pytest-asyncio in either mode, or anyio's plugin)
+they run on the test's event loop. Synchronous tests get a ``ThreadedCluster``, and a producer and a
+consumer whose calls block. See docs/testing.md.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 # -- fixtures for tests ----------------------------------------------------------------------------
-# Fixtures have the settings as arguments so that tests can parametrize them; the fixtures of each
-# mode read them.
+# Fixtures request the settings so that tests can parametrize them; the fixtures of each mode read
+# them.
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def producer(
     kafka_client_settings: dict[str, Any],
     kafka_producer_settings: dict[str, Any],
 ) -> Any:
-    """A started ``aioprod.Producer``, or a ``BlockingProducer`` in tests that block."""
+    """A started ``aioprod.Producer``, or a ``BlockingProducer`` in synchronous tests."""
     return request.getfixturevalue(fixture_name("producer", mode_of(request)))
 
 
@@ -94,8 +94,8 @@ def consumer(
     kafka_client_settings: dict[str, Any],
     kafka_consumer_settings: dict[str, Any],
 ) -> Any:
-    """A consumer that reads ``kafka_topic`` from its beginning: ``getone``, ``getmany``, ``async
-    for``; ``for`` in tests that block.
+    """A consumer that reads ``kafka_topic`` from its beginning with ``getone``, ``getmany`` and
+    ``async for``, or ``for`` in synchronous tests.
     """
     return request.getfixturevalue(fixture_name("consumer", mode_of(request)))
 

@@ -1,4 +1,4 @@
-"""A producer and a consumer for tests that block. Their calls run on an event loop in another
+"""A producer and a consumer for synchronous tests. Their calls run on an event loop in another
 thread.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["BlockingConsumer", "BlockingProducer"]
 
 
 class BlockingProducer:
-    """The most useful calls of an :class:`aioprod.Producer`; each waits for its outcome."""
+    """The most useful methods of :class:`aioprod.Producer`; each waits for its result."""
 
     def __init__(self, producer: Producer, portal: BlockingPortal) -> None:
         self._producer = producer
@@ -42,8 +42,8 @@ class BlockingProducer:
         )
 
     def send_many(self, topic: str, records: Iterable[Any]) -> list[RecordMetadata]:
-        """Send values or ``ProducerRecord``, and wait until the broker has all of them. Raise the
-        first error of a record.
+        """Send values or ``ProducerRecord`` objects, and wait until the broker has acknowledged all
+        of them. Raise the first record's error.
         """
         return self._portal.call(self._send_many, topic, list(records))
 
@@ -68,7 +68,7 @@ class BlockingProducer:
 
 
 class BlockingConsumer:
-    """The calls of a :class:`TopicConsumer`, with ``for`` instead of ``async for``."""
+    """The methods of :class:`TopicConsumer`, with ``for`` instead of ``async for``."""
 
     def __init__(self, consumer: TopicConsumer, portal: BlockingPortal) -> None:
         self._consumer = consumer

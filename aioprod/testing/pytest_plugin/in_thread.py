@@ -1,4 +1,4 @@
-"""The fixtures of tests that block. Everything runs on an event loop in another thread."""
+"""The fixtures of synchronous tests. Everything runs on an event loop in another thread."""
 
 from __future__ import annotations
 

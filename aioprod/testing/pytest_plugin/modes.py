@@ -23,8 +23,8 @@ def asyncio_mode(loop_scope: str) -> str:
 
 
 def mode_of(request: pytest.FixtureRequest) -> str:
-    """Return how the test that requests a fixture runs. Fail the test if no plugin runs it, or if
-    it does not run on asyncio.
+    """Return the mode of the test that requests a fixture. Fail the test if no plugin runs it, or
+    if it does not run on asyncio.
     """
     if not _is_coroutine(request.function):
         return BLOCKING

@@ -12,8 +12,8 @@ REAL = "real"
 
 
 class ChosenCluster(NamedTuple):
-    """The cluster for the fixtures: ``embedded``, ``real`` or the address of a running one; and the
-    version of a real one.
+    """The cluster for the fixtures (``embedded``, ``real`` or the address of a running one), and
+    the version of a real one.
     """
 
     kind: str
@@ -27,17 +27,17 @@ def add_options(parser: pytest.Parser) -> None:
         "--kafka",
         metavar="embedded|real|HOST:PORT",
         help=(
-            "the cluster for the Kafka fixtures: embedded in this process, a real one that is "
-            "started, or the address of a running one (default: embedded)"
+            "the cluster for the Kafka fixtures: 'embedded' in this process, 'real' to start a "
+            "real one, or the address of a running one (default: embedded)"
         ),
     )
     group.addoption(
-        "--kafka-version", metavar="VERSION", help="the real one's version, with --kafka=real"
+        "--kafka-version", metavar="VERSION", help="the version of the broker with --kafka=real"
     )
-    parser.addini("kafka", "as --kafka", default=EMBEDDED)
-    parser.addini("kafka_version", "as --kafka-version", default="")
+    parser.addini("kafka", "see --kafka", default=EMBEDDED)
+    parser.addini("kafka_version", "see --kafka-version", default="")
     parser.addini(
-        "kafka_partitions", "how many partitions the fixture kafka_topic has", default="1"
+        "kafka_partitions", "number of partitions of the fixture kafka_topic", default="1"
     )
     parser.addini(
         "kafka_client_settings",
@@ -65,6 +65,8 @@ def chosen_cluster(config: pytest.Config) -> ChosenCluster:
         from aioprod.errors import ConfigError
 
         try:
+            if ":" not in kind:  # probably a misspelled word
+                raise ConfigError("an address needs a port here")
             kind = ",".join(parse_servers(kind))
         except ConfigError as error:
             raise pytest.UsageError(

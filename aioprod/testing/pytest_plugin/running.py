@@ -1,4 +1,4 @@
-"""A running cluster, with the calls of the embedded one that need only Kafka's protocol."""
+"""A running cluster, with those methods of the embedded one that need only Kafka's protocol."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _POLL_S = 0.02
 class RunningKafka:
     """Replaces an :class:`aioprod.testing.EmbeddedCluster` when tests run against another cluster.
 
-    Its calls block for some milliseconds, even in asyncio tests; only ``wait_for_records`` must
-    be awaited there. A test that uses a call that only the embedded cluster has, such as ``on`` or
-    ``stop_node``, is skipped with a reason.
+    Its methods block for some milliseconds, even in asyncio tests; only ``wait_for_records`` must
+    be awaited there. A test that calls a method that only the embedded cluster has, such as ``on``
+    or ``stop_node``, is skipped with a reason.
 
     Attributes:
         bootstrap_servers: ``"host:port,..."``.
@@ -59,11 +59,11 @@ class RunningKafka:
         *,
         replication_factor: int | None = None,
     ) -> None:
-        """Create a topic and wait until it has leaders. Without numbers of partitions and replicas,
-        use the cluster's defaults.
+        """Create a topic and wait until its partitions have leaders. The numbers of partitions and
+        replicas default to the cluster's settings.
 
         Raises:
-            BrokerError: if the cluster refuses.
+            BrokerError: if the cluster refuses the request.
         """
         topic = CreatableTopic(
             name=name,
@@ -80,7 +80,7 @@ class RunningKafka:
         """Delete a topic and its records.
 
         Raises:
-            BrokerError: if the cluster refuses.
+            BrokerError: if the cluster refuses the request.
         """
         self._run(lambda client: _delete(client, name))
 

@@ -1,4 +1,6 @@
-"""A consumer for tests: one topic from its beginning, all partitions, no group."""
+"""A consumer for tests. It reads all partitions of one topic from the beginning, without a
+group.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ __all__ = ["TopicConsumer"]
 
 
 class TopicConsumer(Consumer):
-    """An :class:`aioprod.Consumer` of one topic. It sends no request before the first call for a
-    record, and never waits forever.
+    """An :class:`aioprod.Consumer` of one topic. It sends no request before the first record is
+    requested, and never waits forever.
 
     Records of a partition are in order. Records of different partitions are returned as they
     arrive.
@@ -22,7 +24,7 @@ class TopicConsumer(Consumer):
         bootstrap_servers: ``"host:port,..."``.
         topic: the topic to read.
         timeout_ms: how long :meth:`getone` and ``async for`` wait for a record, in milliseconds.
-        settings: of :class:`aioprod.config.consumer.ConsumerConfig`, such as
+        settings: fields of :class:`aioprod.config.consumer.ConsumerConfig`, such as
             ``isolation_level="read_committed"``.
     """
 
@@ -41,16 +43,15 @@ class TopicConsumer(Consumer):
     async def __anext__(self) -> ConsumerRecord:
         return await self.getone()
 
-    async def getone(self, timeout_ms: float | None = None) -> ConsumerRecord:
+    async def getone(self, timeout_ms: float | None = None, timeout: None = None) -> ConsumerRecord:
         """Return the next record.
 
         Raises:
-            KafkaTimeoutError: if none arrives within ``timeout_ms``, or within the consumer's
-                limit.
+            KafkaTimeoutError: if no record arrives within ``timeout_ms`` (default: the consumer's).
             KafkaError: if the topic can't be read.
         """
         await self.start()
-        return await super().getone(self._timeout_ms if timeout_ms is None else timeout_ms)
+        return await super().getone(self._timeout_ms if timeout_ms is None else timeout_ms, timeout)
 
     async def getmany(
         self, max_records: int | None = None, timeout_ms: float | None = None

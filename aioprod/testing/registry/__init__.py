@@ -1,4 +1,4 @@
-"""A Schema Registry in the process of the tests. Needs the extra ``schema-registry``."""
+"""A Schema Registry in the test process. Requires the extra ``schema-registry``."""
 
 from __future__ import annotations
 

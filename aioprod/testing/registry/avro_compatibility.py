@@ -1,4 +1,4 @@
-"""Whether data of one Avro schema can be read by another one (Avro's rules for resolution)."""
+"""Checks if data of one Avro schema can be read with another one (Avro's schema resolution)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class AvroReading:
 
     Args:
         reader, writer: as ``fastavro.parse_schema`` returns them.
-        named: the named types that the reader's schema, and the writer's, refer to.
+        named: the named types that the reader's schema and the writer's refer to.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class AvroReading:
         self._compared: set[tuple[str, str]] = set()
 
     def faults(self) -> list[str]:
-        """Return why data can't be read; nothing if they can."""
+        """Return the reasons why data can't be read; an empty list if it can."""
         return self._compare(*self._start, "/")
 
     def _compare(self, reader: Any, writer: Any, path: str) -> list[str]:

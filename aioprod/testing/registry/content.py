@@ -1,4 +1,4 @@
-"""The texts of schemas: are they valid, which are the same, and which may follow which."""
+"""Schemas as text: checks if they are valid, equal or compatible."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Reference = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Content:
-    """A schema, written in one way only, so that equal schemas are equal.
+    """A schema in a canonical form, so that equivalent schemas compare equal.
 
     Attributes:
         type: "AVRO", "JSON" or "PROTOBUF".
@@ -40,13 +40,13 @@ class Content:
 
     @property
     def guid(self) -> str:
-        """The same for the same content, in any registry."""
+        """A GUID that depends only on the content, so it is the same in each registry."""
         whole = json.dumps([self.type, self.text, self.references])
         return str(uuid.UUID(bytes=hashlib.md5(whole.encode(), usedforsecurity=False).digest()))
 
 
 def content_of(kind: str, text: str, references: tuple[Reference, ...]) -> Content:
-    """Return the content for a text as it was given.
+    """Return the content for the text of a schema.
 
     Raises:
         ValueError: if it is not JSON, or not of its type.
@@ -58,20 +58,22 @@ def content_of(kind: str, text: str, references: tuple[Reference, ...]) -> Conte
     parsed = json.loads(text)
     if kind == "JSON":
         try:
-            # Confluent's takes a schema that does not name its draft for one of draft 7.
+            # Like Confluent's registry, assume draft 7 if the schema does not name its draft.
             validator_for(parsed, default=Draft7Validator).check_schema(parsed)
         except SchemaError as error:
             raise ValueError(error.message) from error
+        except RecursionError as error:
+            raise ValueError("it is nested too deep") from error
     elif isinstance(parsed, dict) and parsed.keys() == {"type"}:
         parsed = parsed["type"]  # {"type": "string"} and "string" are the same schema
     return Content(kind, json.dumps(parsed, separators=(",", ":")), references)
 
 
 def check_avro(content: Content, used: Sequence[Content]) -> None:
-    """Check an Avro schema, with those that it refers to.
+    """Check an Avro schema, together with those that it refers to.
 
     Raises:
-        ValueError: if it is not one.
+        ValueError: if it is invalid.
     """
     try:
         _parsed(content, used)
@@ -99,14 +101,14 @@ def faults_between(
     earlier: Sequence[Content],
     used_by: Callable[[Content], Sequence[Content]],
 ) -> list[str]:
-    """Return why a schema may not follow earlier ones. Only Avro's rules are known: schemas of the
-    other types may follow any of their own type.
+    """Return the reasons why a schema is incompatible with earlier ones. Only Avro's rules are
+    implemented: schemas of the other types are compatible with any of their own type.
 
     Args:
-        level: such as "BACKWARD" or "FULL_TRANSITIVE".
+        level: the compatibility level, such as "BACKWARD" or "FULL_TRANSITIVE".
         new: the schema.
-        earlier: those before it, oldest first.
-        used_by: returns the schemas that one refers to.
+        earlier: the earlier schemas, oldest first.
+        used_by: a function that returns the schemas that a schema refers to.
     """
     compared = earlier if level.endswith("_TRANSITIVE") else earlier[-1:]
     base = level.removesuffix("_TRANSITIVE")

@@ -1,4 +1,4 @@
-"""The embedded registry: the API over HTTP, faults, and what was asked."""
+"""The embedded registry: its API over HTTP, faults, and the requests that it received."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any, Self
 from aiohttp import web
 
 from aioprod.errors import ConfigError
+from aioprod.misuse import names_cures
 from aioprod.public_module import Uncopyable, set_module
 from aioprod.running_loop import running_loop
 from aioprod.testing.registry.routes import ROUTES, Call
@@ -25,33 +26,35 @@ _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 @set_module("aioprod.testing.registry")
 @dataclass(frozen=True, slots=True)
 class SeenCall:
-    """A request that the embedded registry got.
+    """A request that the embedded registry received.
 
     Attributes:
-        method, path: of the request, decoded.
+        method, path: method and decoded path of the request.
     """
 
     method: str
     path: str
 
 
+@names_cures()
 @set_module("aioprod.testing.registry")
 class EmbeddedSchemaRegistry(Uncopyable):
-    """A Schema Registry on 127.0.0.1 in the process of the tests: Confluent's API, version 1, in
-    memory. Use it as ``async with EmbeddedSchemaRegistry() as registry:`` and give ``registry.url``
-    to any client.
+    """An in-memory Schema Registry on 127.0.0.1 in the test process, with version 1 of Confluent's
+    API. Use it as ``async with EmbeddedSchemaRegistry() as registry:`` and pass ``registry.url`` to
+    any client.
 
-    It has subjects, versions, ids, GUIDs, references, contexts, soft and permanent deletes, modes,
-    and compatibility levels with Avro's rules; schemas of the other types may follow any of their
-    own type. Protobuf schemas are returned in the form in which they were registered.
+    It supports subjects, versions, ids, GUIDs, references, contexts, soft and permanent deletes,
+    modes, and compatibility levels with Avro's rules. Schemas of the other types are compatible
+    with any of their own type. Protobuf schemas are returned in the form in which they were
+    registered.
 
     Args:
-        basic_auth: user name and password that requests must have.
+        basic_auth: the user name and password that requests must have.
         bearer_token: a token that requests must have.
-        ssl_context: serves HTTPS.
+        ssl_context: if given, the registry serves HTTPS.
 
     Attributes:
-        url: its address, once it is started.
+        url: its URL, once it is started.
         calls: the requests so far.
         delay_s: the delay of each response.
     """
@@ -63,9 +66,9 @@ class EmbeddedSchemaRegistry(Uncopyable):
         bearer_token: str | None = None,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        self.url = ""
+        self.url: str = ""
         self.calls: list[SeenCall] = []
-        self.delay_s = 0.0
+        self.delay_s: float = 0.0
         self._store = RegistryStore()
         self._ssl = ssl_context
         self._wanted: str | None = None
@@ -101,7 +104,7 @@ class EmbeddedSchemaRegistry(Uncopyable):
     # -- for tests ---------------------------------------------------------------------------------
 
     def fail(self, status: int = 503, *, times: int = 1, code: int = 0, message: str = "") -> None:
-        """Let the next ``times`` requests fail with an HTTP status; 0 closes the connection.
+        """Make the next ``times`` requests fail with an HTTP status; 0 closes the connection.
 
         Raises:
             ConfigError: if ``times`` is below 1.
@@ -109,11 +112,11 @@ class EmbeddedSchemaRegistry(Uncopyable):
         if times < 1:
             raise ConfigError(f"times={times}: must be at least 1")
         self._failures += [
-            (status, code or status * 100 + 1, message or "as the test says")
+            (status, code or status * 100 + 1, message or "failed by the test")
         ] * times
 
     def schemas(self, subject: str) -> list[str]:
-        """Return the texts of a subject's schemas, oldest first; none if there is no subject."""
+        """Return the texts of a subject's schemas, oldest first; empty if it does not exist."""
         if subject not in self._store.subjects(subject, deleted=False):
             return []
         return [each.content.text for each in self._store.versions(subject)]

@@ -1,4 +1,4 @@
-"""The requests of the registry's API, and what each does with the store."""
+"""The routes of the registry's API, and the handler of each."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Call:
         return self.request.match_info[name]
 
     def query(self, name: str) -> str:
-        """Return an argument, "" if it is not there."""
+        """Return a query parameter, or "" if it is missing."""
         return self.request.query.get(name, "")
 
     def asks(self, name: str) -> bool:
-        """Return whether an argument is true."""
+        """Return whether a query parameter is true."""
         return self.query(name).lower() == "true"
 
     @property
@@ -54,7 +54,7 @@ class Call:
 
 
 def shown(content: Content) -> dict[str, Any]:
-    """Return a schema as the API has it."""
+    """Return a schema in the API's format."""
     found: dict[str, Any] = {"schema": content.text, "guid": content.guid}
     if content.type != "AVRO":
         found["schemaType"] = content.type
@@ -67,7 +67,7 @@ def shown(content: Content) -> dict[str, Any]:
 
 
 def place(version: Version) -> dict[str, Any]:
-    """Return a version as the API has it."""
+    """Return a version in the API's format."""
     numbers = {"subject": version.subject, "version": version.number, "id": version.id}
     return numbers | shown(version.content)
 
@@ -119,7 +119,7 @@ def _check(call: Call) -> Any:
 
 
 def _settings(what: str, shown_as: str, given_as: str, allowed: tuple[str, ...], code: int) -> Any:
-    """Make the answers for compatibility levels or modes: get, put and delete."""
+    """Make the handlers (get, put and delete) for compatibility levels or modes."""
 
     def of(call: Call) -> dict[str, str]:
         found: dict[str, str] = getattr(call.store, what)

@@ -1,4 +1,4 @@
-"""What a registry knows, and its rules: no I/O."""
+"""The state of a registry and its rules, without I/O."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Refusal(Exception):
     """A request that the registry refuses.
 
     Args:
-        code: the registry's code; its first three digits are the HTTP status.
+        code: the registry's error code; its first three digits are the HTTP status.
         message: the reason.
     """
 
@@ -126,7 +126,7 @@ class RegistryStore:
         raise Refusal(40403, f"Schema {guid} not found")
 
     def places(self, schema_id: int, subject: str) -> list[Version]:
-        """Return the versions that have an id."""
+        """Return the versions that have a schema id."""
         self.by_id(schema_id, subject)
         context = context_of(subject)
         return [
@@ -149,7 +149,7 @@ class RegistryStore:
         ]
 
     def contexts(self) -> list[str]:
-        """Return the contexts that have subjects, and the default one."""
+        """Return the default context and those that have subjects."""
         return sorted({".", *map(context_of, self._versions)})
 
     def versions(self, subject: str, deleted: bool = False) -> list[Version]:
@@ -223,7 +223,9 @@ class RegistryStore:
     # -- compatibility and modes -------------------------------------------------------------------
 
     def check(self, subject: str, number: str | None, body: dict[str, Any]) -> list[str]:
-        """Return why a schema may not follow a version, or all (None)."""
+        """Return the reasons why a schema is incompatible with a version, or with all versions
+        (None).
+        """
         content = self._content(body)
         if number is None:
             earlier: Sequence[Version] = self._alive(subject)
@@ -232,7 +234,9 @@ class RegistryStore:
         return self._faults(subject, content, self.setting(self.levels, subject), earlier)
 
     def setting(self, of: dict[str, str], subject: str) -> str:
-        """Return the level or mode of a subject, of its context, or the global one."""
+        """Return the level or mode of a subject: its own, that of its context, or the global
+        one.
+        """
         context = f":{context_of(subject)}:"
         return of.get(subject) or of.get(context) or of[""]
 
@@ -256,7 +260,7 @@ class RegistryStore:
         return content
 
     def used_by(self, content: Content) -> list[Content]:
-        """Return the schemas that one refers to, each before those that use it."""
+        """Return the schemas that a schema refers to, each before those that use it."""
         found: dict[Content, None] = {}
         for name, subject, number in content.references:
             named = [each for each in self._versions.get(subject, ()) if each.number == number]
@@ -285,7 +289,7 @@ class RegistryStore:
 
 
 def context_of(subject: str) -> str:
-    """Return the context that a qualified name of a subject begins with, or the default one."""
+    """Return the context in a subject's qualified name, or the default one."""
     if subject.startswith(":"):
         return subject[1:].partition(":")[0] or "."
     return "."

@@ -57,7 +57,7 @@ class Addresses:
     def resolve(
         self, host: str | None, port: Any
     ) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int]]]:
-        """Resolve a host name. The name itself stands for its address.
+        """Resolve a host name: names are their own addresses.
 
         The errors are those of a real lookup.
 

@@ -11,10 +11,10 @@ HOST: ContextVar[str] = ContextVar("simulated_host", default="client")
 
 
 class Hosts:
-    """Freezes hosts, which :meth:`aioprod.testing.simulation.network.Network.host` names.
+    """Freezes hosts. :meth:`aioprod.testing.simulation.network.Network.host` assigns them.
 
     Args:
-        ready: the callbacks of the loop that are due.
+        ready: the loop's callbacks that are due.
         note: adds a line to the loop's trace.
 
     Attributes:
@@ -27,8 +27,8 @@ class Hosts:
         self._note = note
 
     def freeze(self, name: str) -> None:
-        """Run nothing on a host until :meth:`unfreeze`, as a stopped process (SIGSTOP). Its
-        connections stay open, and data for it waits.
+        """Run nothing on a host until :meth:`unfreeze`, as if its process were stopped (SIGSTOP).
+        Its connections stay open, and data for it waits.
         """
         if name not in self.frozen:
             self.frozen[name] = []
@@ -42,7 +42,7 @@ class Hosts:
             self._note(f"{name} continues, {len(missed)} callbacks late")
 
     def contains(self, handle: Handle) -> bool:
-        """Whether a callback belongs to a frozen host; it is kept for later then."""
+        """Return whether a callback belongs to a frozen host. If so, it is kept for later."""
         missed = self.frozen.get(handle._context.get(HOST, ""))  # type: ignore[attr-defined]
         if missed is None:
             return False

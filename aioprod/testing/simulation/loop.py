@@ -27,9 +27,9 @@ from aioprod.testing.simulation.trace import SimulationError, Trace
 T = TypeVar("T")
 
 _START_SECONDS = 1_000.0
-# In 2033: compiled code reads the real clock, and brokers reject timestamps of the future.
+# In 2033: compiled code reads the real clock, and brokers reject timestamps in the future.
 _WALL_CLOCK_START_SECONDS = 2_000_000_000.0
-# If the clock stood still during steps, code that polls the clock would never end.
+# If the clock did not advance during steps, code that polls the clock would never end.
 _STEP_SECONDS = 1e-6
 _MAX_CANCELLED_TIMERS = 200
 _CLEANUP_SECONDS = 60.0  # after the time limit
@@ -75,7 +75,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     Attributes:
         network: connects clients and servers in the loop, and injects faults.
-        hosts: freezes what runs on a host.
+        hosts: freezes the callbacks and tasks that run on a host.
         steps: the number of callbacks and task steps so far.
     """
 
@@ -89,8 +89,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     ) -> None:
         super().__init__()
         self.seed = seed
-        self.trace = Trace(keep_lines=keep_trace)
-        self.steps = 0
+        self.trace: Trace = Trace(keep_lines=keep_trace)
+        self.steps: int = 0
         self._steps_limit = _MAX_STEPS_WITHOUT_WAITING
         self._now = _START_SECONDS
         self._wall_offset = _WALL_CLOCK_START_SECONDS - _START_SECONDS
@@ -105,8 +105,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._standard_library = SimulatedStandardLibrary(
             self.time, self.wall_clock, self.random("ambient")
         )
-        self.network = Network(self, self.random("network"), self.trace)
-        self.hosts = Hosts(self._ready, self.note)
+        self.network: Network = Network(self, self.random("network"), self.trace)
+        self.hosts: Hosts = Hosts(self._ready, self.note)
 
     # -- time and random numbers -------------------------------------------------------------------
 
@@ -121,8 +121,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._now + self._wall_offset
 
     def jump(self, seconds: float) -> None:
-        """Advance the clock at once, as when a machine was suspended: all timers of that time are
-        late.
+        """Advance the clock at once, as if the machine had been suspended. All timers in that
+        interval fire late.
         """
         self._now += seconds
         self.note(f"time jumps by {seconds} s")

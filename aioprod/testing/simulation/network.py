@@ -106,7 +106,7 @@ class Network:
         times: int = 1,
         delivered: float | None = None,
     ) -> NetworkFault:
-        """Break the next ``times`` connections in the middle of a write from sender to receiver.
+        """Break a connection in the middle of a write from sender to receiver, ``times`` times.
 
         Args:
             delivered: the share of the written bytes that is delivered first; random if None. From
@@ -128,8 +128,8 @@ class Network:
     ) -> NetworkFault:
         """Block all traffic between two places silently: nothing is refused or reset.
 
-        When the fault ends, TCP retransmits the data, so it arrives late. With ``one_way`` bytes
-        from ``receiver`` to ``sender`` still arrive, but new connections can't be made.
+        When the fault ends, TCP retransmits the data, so it arrives late. With ``one_way``, bytes
+        from ``receiver`` to ``sender`` still arrive, but new connections can't be established.
         """
         return self._add("partition", Effect(blocked=True), sender, receiver, both_ways=not one_way)
 
@@ -373,7 +373,7 @@ class Network:
         address: tuple[str, int],
         names: tuple[Names, Names],
     ) -> SimulatedTransport:
-        """Make a connection and return the client's end; a SYN announces it to the server."""
+        """Create a connection and return the client's end; a SYN announces it to the server."""
         link = Link(
             self._state,
             self._links_made,
@@ -421,7 +421,7 @@ class Network:
 
     @property
     def open_connections(self) -> int:
-        """The number of connections that are open at one end at least."""
+        """The number of connections that are open at one end or both."""
         return sum(not link.closed for link in self._links)
 
     def close(self) -> None:

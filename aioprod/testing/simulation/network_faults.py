@@ -31,7 +31,8 @@ class Effect:
         refuses: new connections are refused.
         latency: minimum and maximum seconds, instead of the network's.
         bytes_per_second: the bandwidth; 0 for no limit.
-        resets: open connections are reset when the fault ends, as the machine has lost their state.
+        resets: open connections are reset when the fault ends, because the machine has lost their
+            state.
         cut_share: if set, writes break their connection; returns the share of the bytes that is
             delivered first.
     """
@@ -143,7 +144,7 @@ class ActiveFaults:
 
     @property
     def cut_writes(self) -> bool:
-        """Whether a fault breaks connections while data is written."""
+        """True if a fault breaks connections while data is written."""
         return any(fault.effect.cut_share for fault in self._faults)
 
     def cut_share(self, sender: Names, receiver: Names) -> float | None:

@@ -13,7 +13,7 @@ from random import Random
 
 from aioprod.testing.simulation.trace import Trace
 
-# Stands for the socket buffers of both ends. TCP's grow with the distance, up to a limit.
+# Represents the socket buffers of both ends. TCP's buffers grow with the latency, up to a limit.
 _WINDOW_BYTES = 256 * 1024
 _MOST_WINDOW_BYTES = 4 * 1024 * 1024
 _WINDOW_LATENCY_S = 0.01
@@ -78,7 +78,7 @@ class PipeEnd(ABC):
     @property
     @abstractmethod
     def accepts_data(self) -> bool:
-        """Whether data may be delivered now."""
+        """True if data may be delivered now."""
 
     @abstractmethod
     def data_received(self, data: bytes) -> None:
@@ -90,7 +90,7 @@ class PipeEnd(ABC):
 
     @abstractmethod
     def window_updated(self) -> None:
-        """Continue, as the pipe has taken data that was waiting on this side."""
+        """Continue: the pipe has accepted data that was waiting on this side."""
 
 
 class Pipe:
@@ -109,7 +109,7 @@ class Pipe:
         self, network: NetworkState, link: Link, direction: int, conditions: Conditions
     ) -> None:
         self.conditions = conditions
-        self.unsent_bytes = 0
+        self.unsent_bytes: int = 0
         self._network = network
         self._link = link
         self._direction = direction
@@ -138,13 +138,13 @@ class Pipe:
         self._put(ControlPacket.SYN)
 
     def send_fin(self) -> None:
-        """End the stream, behind the data in flight."""
+        """End the stream after the data in flight."""
         if not self._fin_sent:
             self._fin_sent = True
             self._put(ControlPacket.FIN)
 
     def reset(self) -> None:
-        """Send a reset, behind the data in flight."""
+        """Send a reset after the data in flight."""
         self.drop_unsent()
         if not self._rst_sent:
             self._fin_sent = self._rst_sent = True
@@ -156,7 +156,7 @@ class Pipe:
         self.unsent_bytes = 0
 
     def reset_after(self, share: float) -> None:
-        """Deliver a share of the packets in flight, lose the rest, then deliver a reset."""
+        """Deliver a share of the packets in flight, drop the others, then deliver a reset."""
         kept = int(len(self._in_flight) * share + 0.5)
         while len(self._in_flight) > kept:
             packet = self._in_flight.pop()[1]
@@ -238,7 +238,7 @@ class Pipe:
     # -- the receiver's side -----------------------------------------------------------------------
 
     def put_back(self, data: bytes) -> None:
-        """Deliver again what the receiver could not take, before everything else."""
+        """Deliver data again that the receiver could not accept, before all other data."""
         self._in_flight.appendleft((self._network.loop.time(), data))
         self._in_flight_bytes += len(data)
 
@@ -250,8 +250,8 @@ class Pipe:
             )
 
     def retransmit(self, seconds: float) -> None:
-        """Deliver the packets in flight after ``seconds`` at the earliest, as lost packets are sent
-        again.
+        """Deliver the packets in flight after ``seconds`` at the earliest, like lost packets that
+        TCP sends again.
         """
         if not self._in_flight:
             return
@@ -288,7 +288,7 @@ class Pipe:
         self.schedule_delivery()
 
     def _deliver_data(self, first: bytes) -> None:
-        """Deliver a packet together with all that have arrived behind it."""
+        """Deliver a packet together with all packets that have arrived after it."""
         network, in_flight = self._network, self._in_flight
         now = network.loop.time()
         packets = [first]
@@ -324,7 +324,7 @@ class Link:
     ) -> None:
         self.number = number
         self.names = names
-        self.pipes = (
+        self.pipes: tuple[Pipe, Pipe] = (
             Pipe(network, self, 0, conditions[0]),
             Pipe(network, self, 1, conditions[1]),
         )
@@ -355,5 +355,5 @@ class Link:
 
     @property
     def closed(self) -> bool:
-        """Whether both ends are closed."""
+        """True if both ends are closed."""
         return all(pipe.receiver.lost for pipe in self.pipes)

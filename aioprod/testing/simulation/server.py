@@ -44,7 +44,7 @@ class SimulatedServer(asyncio.AbstractServer):
         self.protocol_factory = protocol_factory
         self.address = address
         self.tls = tls
-        self.context = contextvars.copy_context()
+        self.context: contextvars.Context = contextvars.copy_context()
         self.connections: dict[SimulatedTransport, None] = {}
         self._loop = loop
         self._on_close = on_close

@@ -1,7 +1,7 @@
 """Time and random numbers of the standard library, simulated while a simulation runs.
 
-aioprod's own clients accept a clock and a random number generator. This is for applications and
-other libraries, which need no change.
+aioprod's own clients accept a clock and a random number generator. This module is for applications
+and other libraries, which work unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class SimulatedStandardLibrary:
     time, and random numbers that depend on the seed. The numbers in default client ids start at 1.
 
     Not patched: ``time.perf_counter`` and ``time.process_time``, which measure; ``datetime.now``;
-    compiled code; and functions that were imported by name before, as by ``from time import time``.
+    compiled code; and functions that were imported by name earlier, as in ``from time import
+    time``.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ _EVENT = struct.Struct("<dIIII")
 
 
 class SimulationError(RuntimeError):
-    """The program can't continue, or uses what a simulation does not support, such as threads."""
+    """The program can't continue, or uses something that a simulation lacks, such as threads."""
 
 
 class Trace:

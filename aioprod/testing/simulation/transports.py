@@ -36,8 +36,8 @@ class SimulatedTransport(asyncio.Transport, PipeEnd):
         context: Context | None = None,
     ) -> None:
         super().__init__(extra)
-        self.context = copy_context() if context is None else context.copy()
-        self.lost = False
+        self.context: Context = copy_context() if context is None else context.copy()
+        self.lost: bool = False
         self.on_connect: Callable[[], None] | None = None
         self.on_lost: Callable[[], None] | None = None
         self._loop = loop
@@ -66,7 +66,7 @@ class SimulatedTransport(asyncio.Transport, PipeEnd):
 
     @property
     def accepts_data(self) -> bool:
-        """Whether data may be delivered now."""
+        """True if data may be delivered now."""
         return not (self._paused or self._closing)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
@@ -80,7 +80,7 @@ class SimulatedTransport(asyncio.Transport, PipeEnd):
         return protocol
 
     def is_reading(self) -> bool:
-        """Return whether data may be delivered now."""
+        """True if data may be delivered now."""
         return self.accepts_data
 
     def pause_reading(self) -> None:
@@ -154,7 +154,7 @@ class SimulatedTransport(asyncio.Transport, PipeEnd):
     # -- writing -----------------------------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send data; buffer what the connection does not take yet."""
+        """Send data; buffer the part that the connection does not accept yet."""
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(
                 f"data argument must be a bytes-like object, not {type(data).__name__!r}"
@@ -194,7 +194,7 @@ class SimulatedTransport(asyncio.Transport, PipeEnd):
         self._high_water, self._low_water = high, low
 
     def get_write_buffer_size(self) -> int:
-        """Return how many bytes the connection has not taken yet."""
+        """Return the number of bytes that the connection has not accepted yet."""
         return self._outgoing.unsent_bytes
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
@@ -255,7 +255,9 @@ def make_tls_protocol(
     ready: asyncio.Future[None] | None,
     server_hostname: str | None,
 ) -> sslproto.SSLProtocol:
-    """Return asyncio's TLS in front of a protocol; the server's side if there is no host name."""
+    """Return a protocol that adds asyncio's TLS to another one; the server's side if there is no
+    host name.
+    """
     return sslproto.SSLProtocol(
         loop,
         protocol,

@@ -32,7 +32,7 @@ class Child:
 
     @property
     def runs(self) -> bool:
-        """Whether the process runs, even frozen."""
+        """True if the process runs, even frozen."""
         return self._process.poll() is None
 
     def signal(self, number: signal.Signals) -> None:

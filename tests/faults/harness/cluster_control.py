@@ -23,13 +23,14 @@ from aioprod.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from aioprod.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from aioprod.testing.jars import KAFKA_VERSIONS
 from aioprod.testing.kafka_listener import Listener
 from aioprod.testing.real_cluster import RealCluster
 from tests.testing.fault_proxy import FaultProxy, Plan
 
 NODES = (1, 2, 3)
 PARTITIONS = 6
-#: The number of clients that have proxies of their own.
+#: The number of clients that have proxies of their own in the scenarios.
 PROXIES = 3
 SESSION_SECONDS = 3.0
 #: The duration of a scenario; 15 is enough for a quick check.
@@ -63,12 +64,14 @@ class ClusterControl:
     Attributes:
         faults: the faults of the scenario so far.
         topics: the topics of the scenario.
+        proxies: the proxies of all clients, by node.
     """
 
     def __init__(self, cluster: RealCluster, sockets: dict[tuple[int, int], socket.socket]) -> None:
         self.cluster = cluster
         self.faults: list[Fault] = []
         self.topics: list[str] = []
+        self.proxies: dict[int, list[FaultProxy]] = {}
         self._sockets = sockets
 
     def fault(self, what: str, nodes: Iterable[int] | None = None) -> None:
@@ -147,9 +150,11 @@ class ClusterControl:
         async with AsyncExitStack() as stack:
             for node in NODES:
                 target = self.cluster.address(node, f"PROXY{number}")
-                await stack.enter_async_context(
-                    FaultProxy(self._sockets[node, number], target, plan)
-                )
+                proxy = FaultProxy(self._sockets[node, number], target, plan)
+                await stack.enter_async_context(proxy)
+                of_node = self.proxies.setdefault(node, [])
+                of_node.append(proxy)
+                stack.callback(of_node.remove, proxy)
             yield ",".join(
                 f"127.0.0.1:{self._sockets[node, number].getsockname()[1]}" for node in NODES
             )
@@ -188,10 +193,10 @@ def partitions_of(node: int) -> list[int]:
 
 @contextmanager
 def controlled_cluster(
-    settings: Mapping[str, str],
+    settings: Mapping[str, str], proxies: int = PROXIES, version: str = KAFKA_VERSIONS[0]
 ) -> Iterator[tuple[RealCluster, dict[tuple[int, int], socket.socket]]]:
-    """Start the cluster; yields it with the sockets of `PROXIES` proxies in front of each node."""
-    sockets = {(node, number): socket.socket() for node in NODES for number in range(PROXIES)}
+    """Start the cluster; yields it with the sockets of ``proxies`` proxies before each node."""
+    sockets = {(node, number): socket.socket() for node in NODES for number in range(proxies)}
     try:
         for each in sockets.values():
             each.bind(("127.0.0.1", 0))
@@ -201,10 +206,11 @@ def controlled_cluster(
                 Listener(
                     name=f"PROXY{number}", advertised_port=sockets[node, number].getsockname()[1]
                 )
-                for number in range(PROXIES)
+                for number in range(proxies)
             ]
 
         with RealCluster(
+            version=version,
             session_timeout_ms=int(SESSION_SECONDS * 1000),
             listeners=listeners,
             settings={

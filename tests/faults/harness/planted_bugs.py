@@ -26,7 +26,7 @@ def skipped_sequence(patch: pytest.MonkeyPatch) -> set[str]:
 
 
 def swapped_batches(patch: pytest.MonkeyPatch) -> set[str]:
-    """A batch overtakes the one before it."""
+    """A batch overtakes the previous one."""
     mutations.swapped_batches(patch)
     return {"nonmonotonic-send"}
 
@@ -46,7 +46,7 @@ def acknowledged_before_the_response(patch: pytest.MonkeyPatch) -> set[str]:
 
     def acknowledge(handler: ProduceResponseHandler, batch: ProducerBatch) -> None:
         if batch.state is BatchState.PENDING:
-            handler.succeed(batch, -1, -1)
+            handler.succeed(batch, -1, -1, asyncio.get_running_loop().time())
 
     patch.setattr(Sender, "_send", send_and_acknowledge)
     return {"lost-write"}

@@ -184,7 +184,7 @@ def lost_acknowledgements(moments: list[float]) -> Plan:
 
 
 def stalls(moments: list[float]) -> Plan:
-    """A request, and all behind it, arrive late."""
+    """A request, and all requests after it, arrive late."""
     return PeriodicFaults(moments, 4.0, Stall(2.0), Stall(0.5))
 
 

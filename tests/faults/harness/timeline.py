@@ -1,4 +1,4 @@
-"""When the records of a client were acknowledged, and the gaps between acknowledgements."""
+"""The times at which the records of a client were acknowledged, and the gaps between them."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class BrokerWatch:
         self._shared = 0
         self._topics = cluster._store.topics
         self._members: set[str] = set()  # with the consumer protocol
-        self._held: dict[str, frozenset[TopicPartition]] = {}
+        self._kept: dict[str, frozenset[TopicPartition]] = {}
         self._committer = Committer()
         for owner, name in (
             (self._groups, "join"),
@@ -140,13 +140,13 @@ class BrokerWatch:
                     for member_id, target in group.targets.items()
                 },
             )
-        held = {
+        kept_back = {
             self.owners[each.member_id]: self._named(each.reserved)
             for each in group.members.values()
         }
-        if held != self._held:
-            self._held = held
-            self._history.shared(group.epoch, held, "is held")
+        if kept_back != self._kept:
+            self._kept = kept_back
+            self._history.shared(group.epoch, kept_back, "is kept")
 
     def _named(self, partitions: Iterable[TopicIdPartition]) -> frozenset[TopicPartition]:
         names = {topic.topic_id: name for name, topic in self._topics.items()}

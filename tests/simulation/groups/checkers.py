@@ -27,10 +27,10 @@ from tests.simulation.groups.history import (
     Joined,
     MemberTrace,
     Removed,
+    Reported,
     Shared,
     Sought,
     Stored,
-    Told,
     name,
     names,
     span,
@@ -46,7 +46,7 @@ def check(history: GroupHistory) -> list[Finding]:
 
 
 class _Ownership:
-    """Who owns what, as events pass."""
+    """The owner of each partition, updated by each event."""
 
     def __init__(self) -> None:
         self.of: dict[str, set[TopicPartition]] = defaultdict(set)
@@ -57,9 +57,9 @@ class _Ownership:
         if isinstance(event, Gone):
             self.gone.add(event.member)
             self.of.pop(event.member, None)
-        elif isinstance(event, Told) and event.kind == ASSIGNED:
+        elif isinstance(event, Reported) and event.kind == ASSIGNED:
             self.of[event.member] |= event.partitions
-        elif (isinstance(event, Told) and event.kind == LOST) or (
+        elif (isinstance(event, Reported) and event.kind == LOST) or (
             isinstance(event, Ended) and event.kind == REVOKED
         ):
             self.of[event.member] -= event.partitions
@@ -84,7 +84,7 @@ def check_shares(history: GroupHistory) -> Iterator[Finding]:
 
 def check_owners(history: GroupHistory) -> Iterator[Finding]:
     """Check that a member gets a partition only after its owner has given it up, or has missed the
-    generation: then the coordinator refuses its commits. The same holds for a member that gets
+    generation: then the coordinator refuses its commits. The same keeps for a member that gets
     partitions after the group has gone on without it.
     """
     owners = _Ownership()
@@ -92,9 +92,9 @@ def check_owners(history: GroupHistory) -> Iterator[Finding]:
     for event in history.events:
         if isinstance(event, Joined):
             joined[event.generation] = event.members
-        elif isinstance(event, Told) and event.kind == ASSIGNED:
+        elif isinstance(event, Reported) and event.kind == ASSIGNED:
             if event.member not in joined.get(max(joined, default=-1), {event.member}):
-                continue  # it was told late: the group has gone on without it
+                continue  # it learned of it late: the group has gone on without it
             present = joined.get(event.generation, frozenset())
             for other in sorted(present - {event.member}):
                 if _take_over(history, event.member, other):
@@ -110,7 +110,7 @@ def check_owners(history: GroupHistory) -> Iterator[Finding]:
 
 
 def _take_over(history: GroupHistory, member: str, other: str) -> bool:
-    """Whether a static member gets the partitions of another, which is fenced."""
+    """Return whether a static member gets the partitions of another, which is fenced."""
     instance = history.members[member].instance
     return instance is not None and history.members[other].instance == instance
 
@@ -118,11 +118,11 @@ def _take_over(history: GroupHistory, member: str, other: str) -> bool:
 def check_epoch_owners(history: GroupHistory) -> Iterator[Finding]:
     """Check the same of the consumer protocol, whose members have an epoch each: a member gets
     what the coordinator has granted it, after the owner has given it up or was removed from the
-    group. A member that has been removed since it was granted a partition is told late.
+    group. A member that has been removed since it was granted a partition is reported late.
     """
     grants = _Grants()
     for event in history.events if history.epochs else ():
-        if isinstance(event, Told) and event.kind == ASSIGNED:
+        if isinstance(event, Reported) and event.kind == ASSIGNED:
             member, gets = event.member, event.partitions
             if strange := gets - grants.offered[member]:
                 yield Finding(
@@ -130,8 +130,8 @@ def check_epoch_owners(history: GroupHistory) -> Iterator[Finding]:
                     f"{member} gets {names(strange)}, which the coordinator has not granted it",
                     ("group", member, *map(name, strange)),
                 )
-            for other, held in sorted(grants.held.items()):
-                if both := held & gets & grants.valid[member] if other != member else set():
+            for other, kept_back in sorted(grants.kept_back.items()):
+                if both := kept_back & gets & grants.valid[member] if other != member else set():
                     yield Finding(
                         "two-owners",
                         f"{member} gets {names(frozenset(both))} of {other}, which is a member and "
@@ -142,18 +142,19 @@ def check_epoch_owners(history: GroupHistory) -> Iterator[Finding]:
 
 
 class _Grants:
-    """What a coordinator has granted to members of the consumer protocol, as events pass.
+    """The partitions that a coordinator has assigned to members of the consumer protocol, updated
+    by each event.
 
     Attributes:
-        offered: what each member may be told to have got, whether it is a member still or not.
+        offered: the partitions that each member may have got, whether it is still a member or not.
         valid: the same, without what was offered before the coordinator removed the member.
-        held: what each member owns as a member of the group.
+        kept: the partitions that each member owns as a member of the group.
     """
 
     def __init__(self) -> None:
         self.offered: dict[str, set[TopicPartition]] = defaultdict(set)
         self.valid: dict[str, set[TopicPartition]] = defaultdict(set)
-        self.held: dict[str, set[TopicPartition]] = defaultdict(set)
+        self.kept_back: dict[str, set[TopicPartition]] = defaultdict(set)
 
     def follow(self, event: Event) -> None:
         """Take note of an event."""
@@ -162,13 +163,13 @@ class _Grants:
             self.valid[event.member] |= event.partitions
         elif isinstance(event, Removed | Gone):
             self.valid[event.member].clear()
-            self.held[event.member].clear()
-        elif isinstance(event, Told) and event.kind == ASSIGNED:
-            self.held[event.member] |= event.partitions & self.valid[event.member]
-        elif (isinstance(event, Told) and event.kind == LOST) or (
+            self.kept_back[event.member].clear()
+        elif isinstance(event, Reported) and event.kind == ASSIGNED:
+            self.kept_back[event.member] |= event.partitions & self.valid[event.member]
+        elif (isinstance(event, Reported) and event.kind == LOST) or (
             isinstance(event, Ended) and event.kind == REVOKED
         ):
-            for each in (self.offered, self.valid, self.held):
+            for each in (self.offered, self.valid, self.kept_back):
                 each[event.member] -= event.partitions
 
 
@@ -178,20 +179,20 @@ def check_callbacks(history: GroupHistory) -> Iterator[Finding]:
     """
     owners = _Ownership()
     for event in history.events:
-        if isinstance(event, Told) and event.member not in owners.gone:
-            yield from _check_told(history, event, owners.of[event.member])
+        if isinstance(event, Reported) and event.member not in owners.gone:
+            yield from _check_reported(history, event, owners.of[event.member])
         owners.follow(event)
     for member, owned in owners.of.items():
         if owned:
             yield Finding(
                 "unbalanced-callbacks",
-                f"{member} has ended, and was not told that it loses {names(frozenset(owned))}",
+                f"{member} has ended, and was not informed that it loses {names(frozenset(owned))}",
                 (member,),
             )
 
 
-def _check_told(
-    history: GroupHistory, event: Told, owned: set[TopicPartition]
+def _check_reported(
+    history: GroupHistory, event: Reported, owned: set[TopicPartition]
 ) -> Iterator[Finding]:
     wrong = event.partitions & owned if event.kind == ASSIGNED else event.partitions - owned
     text = ""
@@ -204,7 +205,7 @@ def _check_told(
     if text:
         yield Finding(
             "unbalanced-callbacks",
-            f"{event.member} was told that {names(event.partitions)} is {event.kind}, {text}",
+            f"{event.member} was informed that {names(event.partitions)} is {event.kind}, {text}",
             (event.member, *map(name, event.partitions)),
         )
 
@@ -246,7 +247,7 @@ class _Reads:
             for member, awaited in self._awaited.items():
                 if event.partition in awaited:
                     self._next[member][event.partition].add(event.offset)
-        elif isinstance(event, Told):
+        elif isinstance(event, Reported):
             mine, awaited = self._next[event.member], self._awaited[event.member]
             for tp in event.partitions:
                 mine.pop(tp, None)
@@ -299,7 +300,7 @@ def check_repeats(history: GroupHistory) -> Iterator[Finding]:
 
 
 def check_positions(history: GroupHistory) -> Iterator[Finding]:
-    """Check that no committed offset is past what was handed out; of automatic commits also not
+    """Check that no committed offset is past what was returned; of automatic commits also not
     past what the member was done with.
     """
     handed: dict[TopicPartition, int] = defaultdict(int)
@@ -368,8 +369,8 @@ def check_progress(history: GroupHistory) -> Iterator[Finding]:
 
 
 def check_commits(history: GroupHistory) -> Iterator[Finding]:
-    """Check that what a member was told to be committed is stored. One request may have several
-    commits: of these the last counts, which may be lower after a seek.
+    """Check that what a member was asked to be committed is stored. One request may have several
+    commits. Of these, the last counts, which may be lower after a seek.
     """
     called: dict[int, tuple[str, dict[TopicPartition, int], dict[TopicPartition, int]]] = {}
     for event in history.events:
@@ -390,7 +391,7 @@ def check_commits(history: GroupHistory) -> Iterator[Finding]:
                 if event.outcome == OK and stored.get(tp, -1) < offset:
                     yield Finding(
                         "lost-commit",
-                        f"{event.member} was told that {name(tp)}@{offset} is committed; stored "
+                        f"{event.member} learned that {name(tp)}@{offset} is committed; stored "
                         f"was {stored.get(tp)}",
                         (event.member, name(tp)),
                     )
@@ -410,8 +411,8 @@ def check_calls(history: GroupHistory) -> Iterator[Finding]:
 
 
 def _is_refusal_of_instance(trace: MemberTrace, text: str) -> bool:
-    """Whether an error says that another member has the ``group_instance_id``. With the consumer
-    protocol that may be the member itself, if the response to its join was lost.
+    """Return whether an error says that another member has the ``group_instance_id``. With the
+    consumer protocol that may be the member itself, if the response to its join was lost.
     """
     return (trace.may_be_fenced and "FENCED_INSTANCE_ID" in text) or (
         trace.instance is not None and "UNRELEASED_INSTANCE_ID" in text

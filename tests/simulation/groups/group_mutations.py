@@ -175,7 +175,7 @@ def records_of_revoked_partitions_are_returned(patch: Patch) -> None:
 
 
 @mutation("not-live", "wrong-assignment", "troubled")
-def a_member_does_not_hear_of_rebalances(patch: Patch) -> None:
+def a_member_does_not_learn_of_rebalances(patch: Patch) -> None:
     patch.setattr(ClassicMember, "heartbeat_said", lambda *arguments: None)
 
 

@@ -34,7 +34,7 @@ class Handed(NamedTuple):
     records: tuple[tuple[TopicPartition, int, int], ...]
 
 
-class Told(NamedTuple):
+class Reported(NamedTuple):
     """A listener's callback begins.
 
     Attributes:
@@ -119,7 +119,7 @@ class Joined(NamedTuple):
 
 class Shared(NamedTuple):
     """The leader of a generation has sent the assignment: partitions by member. With the consumer
-    protocol: the coordinator has made the targets of an epoch, or members hold other partitions.
+    protocol: the coordinator has made the targets of an epoch, or members keep other partitions.
     """
 
     moment: Moment
@@ -150,7 +150,7 @@ class Removed(NamedTuple):
 Event = (
     Began
     | Handed
-    | Told
+    | Reported
     | Ended
     | Sought
     | Gone
@@ -175,7 +175,7 @@ class MemberTrace:
         may_be_fenced: whether another member has its ``group_instance_id``.
         hurried: whether it had no time to leave the group.
         failures: errors of polls that the application did not cause.
-        leftovers: what was left after closing.
+        leftovers: tasks and sockets that were left after closing.
     """
 
     name: str
@@ -197,7 +197,7 @@ class FinalState:
         limit: seconds within which everything is to be read and committed.
         unread: partitions of subscribed topics that were not committed up to their end then, with
             what is known about them.
-        assignments: what each member reads, together with its share according to the coordinator.
+        assignments: the partitions that each member reads, and those that the coordinator gave it.
         troubled: members whose state is not that of a reader, with their state.
         unprobed: partitions whose last record was not read at once.
         present: dynamic members that the coordinator still has after all have left.
@@ -251,7 +251,7 @@ class GroupHistory(History):
         moment = self.note(f"{member} reads {text}", member, *map(name, spans))
         self.events.append(Handed(moment, member, tuple(records)))
 
-    def told(
+    def reported(
         self,
         member: str,
         kind: str,
@@ -262,7 +262,7 @@ class GroupHistory(History):
         """Record that a callback begins."""
         text = f"{member}: {kind} {names(partitions)} in generation {generation} ..."
         moment = self.note(text, member, *map(name, partitions))
-        self.events.append(Told(moment, member, kind, partitions, generation, assignment))
+        self.events.append(Reported(moment, member, kind, partitions, generation, assignment))
 
     def ended(self, member: str, kind: str, partitions: frozenset[TopicPartition]) -> None:
         """Record that a callback has ended."""

@@ -33,7 +33,7 @@ class GroupActor(MemberActor, RebalanceListener):
     """Runs one member.
 
     Attributes:
-        trace: what the checkers judge.
+        trace: the history that the checkers judge.
         positions: where it would commit each of its partitions.
         reached: where it read last, of all partitions that it had.
     """
@@ -118,7 +118,7 @@ class GroupActor(MemberActor, RebalanceListener):
         plan, timeout_ms = self.plan, _CALM_POLL_MS if self.calm else self.plan.poll_timeout_ms
         self._history.began(plan.name, plan.polls)
         if not self.calm and self._rng.random() < plan.cancel_share / 4:
-            self._context.loop.call_later(self._rng.uniform(0, 0.05), self._wake)
+            self._later(self._rng.uniform(0, 0.05), self._wake)
         poll = {"getmany": self._getmany, "getone": self._getone, "iterate": self._iterate}
         # A listener may commit and wait besides.
         limit = timeout_ms / 1000 + 2 * _LISTENER_COMMIT_MS / 1000 + 1.0
@@ -264,39 +264,39 @@ class GroupActor(MemberActor, RebalanceListener):
         """Forget old positions."""
         for tp in partitions:
             self.positions.pop(tp, None)
-        await self._told(ASSIGNED, partitions)
+        await self._reported(ASSIGNED, partitions)
 
     async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
         """Commit, unless that is automatic."""
-        await self._told(REVOKED, partitions)
+        await self._reported(REVOKED, partitions)
 
     async def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
         """Note it."""
-        await self._told(LOST, partitions)
+        await self._reported(LOST, partitions)
 
-    async def _told(self, kind: str, partitions: list[TopicPartition]) -> None:
+    async def _reported(self, kind: str, partitions: list[TopicPartition]) -> None:
         if self._dead:
             return
-        told = frozenset(partitions)
+        reported = frozenset(partitions)
         if self._callback is not None:
             self.leftovers.append(f"{kind} while {self._callback} is running")
         self._callback = kind
-        self._history.told(
+        self._history.reported(
             self.plan.name,
             kind,
-            told,
+            reported,
             self.consumer.group_metadata().generation_id,
             self.consumer.assignment(),
         )
         try:
             if kind == REVOKED and self.plan.commits != "auto":
-                await self._commit_last(told)
+                await self._commit_last(reported)
             if not self.calm and self._rng.random() < 0.1:
                 await asyncio.sleep(self._rng.uniform(0, 0.1))
         finally:
             self._callback = None
             if not self._dead:
-                self._history.ended(self.plan.name, kind, told)
+                self._history.ended(self.plan.name, kind, reported)
 
     async def _commit_last(self, partitions: frozenset[TopicPartition]) -> None:
         offsets = {tp: at for tp, at in self._mine().items() if tp in partitions}
@@ -313,6 +313,6 @@ class GroupActor(MemberActor, RebalanceListener):
 
     @property
     def state(self) -> str:
-        """What troubles the consumer; empty if it reads."""
+        """Describe the consumer's problem; empty if it reads."""
         state = self.consumer.state
         return "" if state.status is ConsumerStatus.READING else f"{state.status}: {state.error!r}"

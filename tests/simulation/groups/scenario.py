@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from tests.simulation.history import summarize
-from tests.simulation.member_plans import LifePlan, draw_backoffs, draw_lives
+from tests.simulation.member_plans import LifePlan, draw_backoffs, draw_fetch_growth, draw_lives
 
 GROUP = "g"
 TOPICS = ("t", "u")
@@ -88,7 +88,7 @@ class MemberPlan(LifePlan):
 
     @property
     def is_cooperative(self) -> bool:
-        """Whether it keeps its partitions during a rebalance."""
+        """True if it keeps its partitions during a rebalance."""
         strategies = self.settings.get("partition_assignment_strategy")
         return strategies in (None, ("cooperative-sticky",))  # None: the consumer protocol
 
@@ -155,7 +155,7 @@ class GroupScenario:
 
     @property
     def peaceful(self) -> bool:
-        """Whether no member has a reason to lose its partitions, so that no record is read twice:
+        """True if no member has a reason to lose its partitions, so that no record is read twice:
         members only come and go, and give their partitions back; no static member takes over the
         name of another.
         """
@@ -273,6 +273,7 @@ def _draw_member(
         **draw_backoffs(rng),
         "stall_timeout_ms": 3_000,
     }
+    draw_fetch_growth(name, settings)
     if rng.random() < 0.2:
         settings["connections_max_idle_ms"] = rng.choice([50, 500])
     troubled = not peaceful

@@ -32,7 +32,7 @@ _LAST_REQUESTS_SECONDS = 0.1
 _PAUSE_SECONDS = 0.05
 _READ_SLACK_SECONDS = 25.0
 _PROBE_SECONDS = 5.0
-# Longer than stall_timeout_ms: a member that has nothing to read is no stalled one.
+# Longer than stall_timeout_ms: a member without records to read is not stalled.
 _QUIET_SECONDS = 5.0
 
 
@@ -187,21 +187,21 @@ class _GroupRun:
             actor.calm_down()
         limit = scenario.session_s + 2 * scenario.max_poll_s + _READ_SLACK_SECONDS
         final = self._history.final = FinalState(repaired, limit)
-        await self._settle(limit)
+        await self._until_idle(limit)
         final.unread = self._behind()
         if not final.unread:
             self._cluster.rebalance_group(GROUP)
-            await self._settle(limit)
+            await self._until_idle(limit)
             await asyncio.sleep(_QUIET_SECONDS)
             self._look_at_members(final)
             await self._probe(final)
         for actor in self._actors:
             actor.end()
 
-    async def _settle(self, limit: float) -> None:
+    async def _until_idle(self, limit: float) -> None:
         """Wait until everything is read and committed, and the members read their shares."""
         deadline = self._context.loop.time() + limit
-        while self._behind() or self._unsettled():
+        while self._behind() or self._unfinished():
             if self._context.loop.time() > deadline:
                 return
             await asyncio.sleep(_PAUSE_SECONDS)
@@ -222,9 +222,9 @@ class _GroupRun:
         ]
         return f"{committed} of {end} committed; {', '.join(owners) or 'no member reads it'}"
 
-    def _unsettled(self) -> bool:
-        """Whether members that have ended are in the group, or others read something else than
-        their share.
+    def _unfinished(self) -> bool:
+        """Return whether members that have ended are in the group, or others read something else
+        than their share.
         """
         group = self._cluster.group(GROUP)
         present = {self._watch.owners.get(member_id) for member_id in group.members}

@@ -35,13 +35,13 @@ class Group:
     def joined(self, generation: int, *members: str) -> None:
         self.history.joined(generation, frozenset(members))
 
-    def told(
+    def reported(
         self, member: str, kind: str, *partitions: TopicPartition, generation: int = 1
     ) -> None:
         changed = frozenset(partitions)
         if kind == ASSIGNED:
             self.owned[member] |= changed
-        self.history.told(member, kind, changed, generation, self.owned[member])
+        self.history.reported(member, kind, changed, generation, self.owned[member])
         self.history.ended(member, kind, changed)
         if kind != ASSIGNED:
             self.owned[member] -= changed
@@ -56,7 +56,7 @@ class Group:
     def anomalies(self) -> list[str]:
         for member, owned in self.owned.items():
             if owned:
-                self.told(member, REVOKED, *owned)
+                self.reported(member, REVOKED, *owned)
         return [finding.anomaly for finding in check(self.history)]
 
 
@@ -65,8 +65,8 @@ def started(*, cooperative: bool = False) -> Group:
     group = Group(cooperative=cooperative)
     group.joined(1, "a", "b")
     group.history.shared(1, {"a": frozenset({P0}), "b": frozenset({P1})})
-    group.told("a", ASSIGNED, P0)
-    group.told("b", ASSIGNED, P1)
+    group.reported("a", ASSIGNED, P0)
+    group.reported("b", ASSIGNED, P1)
     group.read("a", P0, 0, 1, 2)
     group.history.began("a", "getmany")
     group.store("a", P0, 3, None)
@@ -75,11 +75,11 @@ def started(*, cooperative: bool = False) -> Group:
 
 def test_a_correct_history_has_no_findings() -> None:
     group = started()
-    group.told("a", REVOKED, P0)
-    group.told("b", REVOKED, P1)
+    group.reported("a", REVOKED, P0)
+    group.reported("b", REVOKED, P1)
     group.joined(2, "b")
     group.history.shared(2, {"b": frozenset({P0, P1})})
-    group.told("b", ASSIGNED, P0, P1, generation=2)
+    group.reported("b", ASSIGNED, P0, P1, generation=2)
     group.read("b", P0, 3, 4)
     number = group.history.committing("b", {P0: 5})
     group.store("b", P0, 5, 3)
@@ -96,14 +96,14 @@ def test_a_partition_with_two_owners_in_an_assignment() -> None:
 def test_a_partition_that_its_owner_has_not_given_up() -> None:
     group = started(cooperative=True)
     group.joined(2, "a", "b")
-    group.told("b", ASSIGNED, P0, generation=2)
+    group.reported("b", ASSIGNED, P0, generation=2)
     assert group.anomalies() == ["two-owners"]
 
 
 def test_the_partition_of_a_member_that_has_missed_the_generation_may_be_assigned() -> None:
     group = started(cooperative=True)
     group.joined(2, "b")
-    group.told("b", ASSIGNED, P0, generation=2)
+    group.reported("b", ASSIGNED, P0, generation=2)
     assert group.anomalies() == []
 
 
@@ -112,7 +112,7 @@ def test_the_partitions_of_a_dead_member_may_be_assigned() -> None:
     group.history.gone("a")
     group.owned["a"] = frozenset()
     group.joined(2, "a", "b")
-    group.told("b", ASSIGNED, P0, generation=2)
+    group.reported("b", ASSIGNED, P0, generation=2)
     assert group.anomalies() == []
 
 
@@ -120,7 +120,7 @@ def test_a_static_member_takes_over_in_the_same_generation() -> None:
     group = started(cooperative=True)
     for trace in group.history.members.values():
         trace.instance = "i"
-    group.told("b", ASSIGNED, P0)
+    group.reported("b", ASSIGNED, P0)
     assert group.anomalies() == []
 
 
@@ -140,9 +140,12 @@ def reads(*offsets: int, member: str = "a", tp: TopicPartition = P0) -> Callable
         (lambda group: group.store("b", P1, 1, None), "committed-unread"),
         (lambda group: group.store("a", P0, 4, 3), "committed-unread"),
         (lambda group: group.store("a", P0, 2, 3), "committed-backwards"),
-        (lambda group: group.told("a", ASSIGNED, P0), "unbalanced-callbacks"),
-        (lambda group: group.told("a", REVOKED, P1), "unbalanced-callbacks"),
-        (lambda group: group.told("b", ASSIGNED, TopicPartition("t", 2)), "unbalanced-callbacks"),
+        (lambda group: group.reported("a", ASSIGNED, P0), "unbalanced-callbacks"),
+        (lambda group: group.reported("a", REVOKED, P1), "unbalanced-callbacks"),
+        (
+            lambda group: group.reported("b", ASSIGNED, TopicPartition("t", 2)),
+            "unbalanced-callbacks",
+        ),
         (
             lambda group: group.history.poll_failed(group.history.members["a"], "KafkaError"),
             "poll-failed",
@@ -215,7 +218,7 @@ def test_an_end_without_a_callback() -> None:
 
 def test_lost_partitions_are_no_longer_owned() -> None:
     group = started()
-    group.told("a", LOST, P0)
+    group.reported("a", LOST, P0)
     group.read("a", P0, 3)
     assert group.anomalies() == ["unowned-read"]
 
@@ -225,10 +228,10 @@ def test_a_record_that_is_read_twice(peaceful: bool, expected: list[str]) -> Non
     group = started()
     group.history.peaceful = peaceful
     group.read("a", P0, 3)
-    group.told("a", REVOKED, P0)
-    group.told("b", REVOKED, P1)
+    group.reported("a", REVOKED, P0)
+    group.reported("b", REVOKED, P1)
     group.joined(2, "b")
-    group.told("b", ASSIGNED, P0, generation=2)
+    group.reported("b", ASSIGNED, P0, generation=2)
     group.read("b", P0, 3)
     assert group.anomalies() == expected
 
@@ -239,46 +242,46 @@ def with_epochs() -> Group:
     group.history.epochs = True
     for member, tp in (("a", P0), ("b", P1)):
         group.history.granted(member, 1, frozenset({tp}))
-        group.told(member, ASSIGNED, tp)
+        group.reported(member, ASSIGNED, tp)
     return group
 
 
 def test_a_member_gets_what_the_coordinator_grants_after_its_owner_has_given_it_up() -> None:
     group = with_epochs()
-    group.told("a", REVOKED, P0)
+    group.reported("a", REVOKED, P0)
     group.history.granted("b", 2, frozenset({P0, P1}))
-    group.told("b", ASSIGNED, P0, generation=2)
+    group.reported("b", ASSIGNED, P0, generation=2)
     assert group.anomalies() == []
 
 
 def test_a_member_gets_what_the_coordinator_has_not_granted() -> None:
     group = with_epochs()
-    group.told("a", REVOKED, P0)
-    group.told("b", ASSIGNED, P0, generation=2)
+    group.reported("a", REVOKED, P0)
+    group.reported("b", ASSIGNED, P0, generation=2)
     assert group.anomalies() == ["not-granted"]
 
 
 def test_a_grant_counts_once() -> None:
     group = with_epochs()
-    group.told("a", REVOKED, P0)
-    group.told("a", ASSIGNED, P0)
+    group.reported("a", REVOKED, P0)
+    group.reported("a", ASSIGNED, P0)
     assert group.anomalies() == ["not-granted"]
 
 
 def test_a_coordinator_that_grants_a_partition_too_early() -> None:
     group = with_epochs()
     group.history.granted("b", 2, frozenset({P0, P1}))
-    group.told("b", ASSIGNED, P0, generation=2)
+    group.reported("b", ASSIGNED, P0, generation=2)
     assert group.anomalies() == ["two-owners"]
 
 
 @pytest.mark.parametrize("removed", ["a", "b"])
 def test_one_of_two_owners_is_removed(removed: str) -> None:
-    """Its commits are refused: a as the former owner, b as one that is told late."""
+    """Its commits are refused: a as the former owner, b as one that learns of it late."""
     group = with_epochs()
     group.history.granted("b", 2, frozenset({P0, P1}))
     group.history.removed(removed, "is removed from the group")
-    group.told("b", ASSIGNED, P0, generation=2)
+    group.reported("b", ASSIGNED, P0, generation=2)
     assert group.anomalies() == []
 
 

@@ -58,7 +58,7 @@ class BrokerWatch:
         done.update(place for place, record in self._records() if record.state in DONE)
         return sorted(self._history.logged - done)
 
-    def holders(self) -> set[str]:
+    def lock_owners(self) -> set[str]:
         """Return the members for which records are locked."""
         return {
             self.owners[record.member_id]

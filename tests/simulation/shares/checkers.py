@@ -1,5 +1,5 @@
-"""Checks of a share group's history: what becomes of each record; docs/share-groups.md has what is
-promised, docs/testing-aioprod.md the anomalies.
+"""Checks of a share group's history: the fate of each record. The guarantees are in
+docs/share-groups.md, the anomalies in docs/testing-aioprod.md.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tests.simulation.shares.history import (
     Late,
     Place,
     Reason,
+    Reported,
     Said,
     ShareHistory,
-    Told,
     name,
 )
 
@@ -42,11 +42,11 @@ class Delivery:
         locked_at: the time at which its lock began, or was renewed.
         freed: when the broker took it from the member, and why.
         handed: when the application got it.
-        said: what the application said of it.
-        applied: what the broker has done, but renewals.
+        said: the acknowledgements of the application.
+        applied: the acknowledgements that the broker has applied, without renewals.
         is_renewing: whether a renewal that the application asked for has no outcome.
         is_unsure: whether an outcome may be that of a renewal, or of what was said later.
-        outcome: what the application heard last, but of renewals; its error is None if confirmed.
+        outcome: the last outcome, without those of renewals; its error is None if confirmed.
     """
 
     member: str
@@ -60,22 +60,22 @@ class Delivery:
     applied: Acknowledge | None = None
     is_renewing: bool = False
     is_unsure: bool = False
-    outcome: Told | None = None
+    outcome: Reported | None = None
 
     @property
     def reason(self) -> Reason | None:
-        """Why the broker took it from the member."""
+        """The reason why the broker took the record from the member."""
         return None if self.freed is None else self.freed[1]
 
     @property
     def is_accepted(self) -> bool:
-        """Whether its member was told that the record is accepted."""
-        told = self.outcome is not None and self.outcome.error is None
-        return told and self.said[-1] is ACCEPT
+        """True if it was reported to its member that the record is accepted."""
+        reported = self.outcome is not None and self.outcome.error is None
+        return reported and self.said[-1] is ACCEPT
 
     @property
     def is_late(self) -> bool:
-        """Whether an acceptance was confirmed that had no effect."""
+        """True if an acceptance was confirmed that had no effect."""
         return self.is_accepted and self.applied is None
 
 
@@ -90,7 +90,7 @@ class Ledger:
     """Reads the events in their order, and reports those that must not be.
 
     Attributes:
-        deliveries: of each record, in the order of its locks.
+        deliveries: deliveries of each record, in the order of its locks.
         dead: the records that were rejected, or delivered too often.
     """
 
@@ -135,11 +135,11 @@ class Ledger:
                 yield from self._late(delivery, moment)
             case Handed():
                 yield from self._handed(delivery, event, moment)
-            case Told():
-                yield from self._told(event, moment)
+            case Reported():
+                yield from self._reported(event, moment)
 
     def _is_calm(self, delivery: Delivery) -> bool:
-        """Whether the record was locked when the faults and their effects were over."""
+        """Return whether the record was locked when the faults and their effects had ended."""
         final = self._history.final
         return (
             final is not None
@@ -184,7 +184,7 @@ class Ledger:
                 yield _finding("lost", event.place, f"{event.member} says that it does not exist")
         elif delivery.handed is None:
             if kind is not Acknowledge.RELEASE:
-                yield _finding("unwanted", event.place, f"{kind.name}, but not handed out")
+                yield _finding("unwanted", event.place, f"{kind.name}, but not returned")
         elif kind not in delivery.said and not (kind is RENEW and member.renews):
             said = [each.name for each in delivery.said]
             text = f"{event.member} sends {kind.name}, the application said {said}"
@@ -223,17 +223,17 @@ class Ledger:
             if not other.is_accepted or other is delivery:
                 continue
             if other.is_late:
-                self._history.counts["handed out again, the confirmed acceptance was late"] += 1
+                self._history.counts["returned again, the confirmed acceptance was late"] += 1
             elif delivery.reason is not None:
-                # The member has not heard yet that it lost the lock.
-                text = f"handed out again, unaware that the {delivery.reason} was lost"
+                # The member has not received yet that it lost the lock.
+                text = f"returned again, unaware that the {delivery.reason} was lost"
                 self._history.counts[text] += 1
             else:
                 text = f"{member} gets what {other.member} had accepted"
                 yield _finding("accepted-and-handed-out", place, text)
 
     def _is_known(self, delivery: Delivery, moment: Moment) -> bool:
-        """Whether a member must know that its session is lost: there are no faults, but all
+        """Return whether a member must know that its session is lost: there are no faults, but all
         connections were cut once.
         """
         final = self._history.final
@@ -255,7 +255,7 @@ class Ledger:
         delivery.is_renewing = event.kind is RENEW
         delivery.said.append(event.kind)
 
-    def _told(self, event: Told, moment: Moment) -> Iterator[Finding]:
+    def _reported(self, event: Reported, moment: Moment) -> Iterator[Finding]:
         waiting = [
             each
             for each in self.of(event.member, event.place)
@@ -292,9 +292,7 @@ class Ledger:
             self._history.counts["confirmed, but late"] += 1
         elif delivery.applied != kind:
             done = "nothing" if delivery.applied is None else delivery.applied.name
-            text = (
-                f"{delivery.member} was told that {kind.name} is confirmed; the broker did {done}"
-            )
+            text = f"{delivery.member} learned that {kind.name} is confirmed; the broker did {done}"
             yield _finding("lost-acknowledgement", place, text)
         for other in others if kind is ACCEPT else ():
             if other.is_accepted:
@@ -315,8 +313,8 @@ class Ledger:
 
 
 def check_end(history: ShareHistory, ledger: Ledger) -> Iterator[Finding]:
-    """Check that each record has come to an end that a member wanted, or that the limit of
-    deliveries explains.
+    """Check that the final state of each record was chosen by a member, or follows from the limit
+    of deliveries.
     """
     final = history.final
     if final is None:
@@ -335,7 +333,7 @@ def check_end(history: ShareHistory, ledger: Ledger) -> Iterator[Finding]:
             history.counts["delivered too often"] += 1
         else:
             yield _finding("lost", place, "it is done, and no member wanted that")
-    for member in final.held:
+    for member in final.kept_back:
         yield Finding("still-locked", f"{member} is closed, and has records", (member,))
 
 
@@ -345,10 +343,10 @@ def check_outcomes(history: ShareHistory, ledger: Ledger) -> Iterator[Finding]:
     """
     for member in history.members.values():
         for place in ledger.deliveries if member.explicit and not member.dies else ():
-            heard = False
+            received = False
             for each in reversed(ledger.of(member.name, place)):
-                heard = heard or each.outcome is not None or each.is_unsure
-                if each.said and not heard:
+                received = received or each.outcome is not None or each.is_unsure
+                if each.said and not received:
                     yield _finding("no-outcome", place, f"{member.name} said {each.said[-1].name}")
 
 

@@ -1,5 +1,5 @@
 """The history of a share group: what the broker did with each record, what members got and said of
-it, and what they were told. Plain data; ``checkers.py`` judges it.
+it, and what was reported to them. Plain data; ``checkers.py`` judges it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Place = tuple[str, int, int]
 
 
 class Reason(StrEnum):
-    """Why the broker took a record from a member that had not acknowledged it."""
+    """The reason why the broker took a record from a member that had not acknowledged it."""
 
     LOCK = "lock"  # timed out
     SESSION = "session"  # ended, or its connection has
@@ -24,7 +24,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What happens to a record. The member of an event of the broker is the one it concerns."""
+    """An event of a record. For an event of the broker, the member is the one that it concerns."""
 
     member: str
     place: Place
@@ -86,7 +86,7 @@ class Handed(Event):
     delivery: int
 
     def __str__(self) -> str:
-        return f"handed out, delivery {self.delivery}"
+        return f"returned, delivery {self.delivery}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Said(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Told(Event):
+class Reported(Event):
     """An application is called with the outcome of an acknowledgement: None if it is confirmed."""
 
     error: str | None
@@ -111,14 +111,14 @@ class Told(Event):
 
 @dataclass(slots=True)
 class MemberTrace:
-    """What is known of a member.
+    """The history of one member.
 
     Attributes:
         explicit: whether it acknowledges each record.
         renews: for how many seconds its client renews locks.
         dies: whether it leaves without a word.
         failures: errors of calls that should not fail.
-        leftovers: what was left after closing.
+        leftovers: tasks and sockets that were left after closing.
     """
 
     name: str
@@ -134,12 +134,12 @@ class FinalState:
     """The time after the last fault, in which everything should be done.
 
     Attributes:
-        repaired: when the last fault was over.
+        repaired: when the last fault had ended.
         limit: how long the group had for the rest, in seconds.
         cut: when all connections were cut for the last time.
         calm: when the members had recovered from all that.
         undone: the records that the group was not done with after that.
-        held: the members that are closed, for which records are locked.
+        kept: the members that are closed, for which records are locked.
     """
 
     repaired: Moment
@@ -147,7 +147,7 @@ class FinalState:
     cut: Moment | None = None
     calm: Moment | None = None
     undone: list[Place] = field(default_factory=list)
-    held: list[str] = field(default_factory=list)
+    kept_back: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -157,7 +157,7 @@ class ShareHistory(History):
     Attributes:
         delivery_limit: ``share.delivery.count.limit``.
         lock_s: how long records are locked, in seconds.
-        events: what happened to records, in the order of time.
+        events: the events of records, in the order of time.
         logged: all records.
         final: None if the run has not come to its end.
     """

@@ -14,7 +14,7 @@ from aioprod.testing.broker.share_groups.records import Acknowledge
 from tests.simulation.history import error_name
 from tests.simulation.member_actor import MemberActor
 from tests.simulation.run_context import RunContext
-from tests.simulation.shares.history import Handed, MemberTrace, Place, Said, ShareHistory, Told
+from tests.simulation.shares.history import Handed, MemberTrace, Place, Reported, Said, ShareHistory
 from tests.simulation.shares.scenario import GROUP, TOPICS, Kind, SharePlan
 
 ACCEPT, RELEASE = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE
@@ -30,7 +30,7 @@ class ShareActor(MemberActor):
     """Runs one member.
 
     Attributes:
-        trace: what the checkers judge.
+        trace: the history that the checkers judge.
     """
 
     def __init__(self, context: RunContext, history: ShareHistory, plan: SharePlan) -> None:
@@ -45,10 +45,12 @@ class ShareActor(MemberActor):
         )
         self.consumer: ShareConsumer
         self._history = history
-        self._held: dict[Place, ShareRecord] = {}
+        self._kept: dict[Place, ShareRecord] = {}
         self._due: dict[Place, float] = {}  # when a record that is kept is done
         self._slow_left = _LAST_SLOW_RECORDS
-        self._since_commit: dict[TopicPartition, str | None] = {}  # what the callback was told
+        self._since_commit: dict[
+            TopicPartition, str | None
+        ] = {}  # what was reported to the callback
 
     def _make(self) -> ShareConsumer:
         self.consumer = ShareConsumer(
@@ -57,7 +59,7 @@ class ShareActor(MemberActor):
             group_id=GROUP,
             client_id=self.plan.name,
             rng=self._context.loop.random(f"consumer {self.plan.name}"),
-            acknowledgement_commit_callback=self._told,
+            acknowledgement_commit_callback=self._reported,
             **self.plan.settings,
         )
         return self.consumer
@@ -99,7 +101,7 @@ class ShareActor(MemberActor):
             self._take(await self._getmany())
 
         await self._poll(take(), _POLL_LIMIT_SECONDS)
-        if self._held:
+        if self._kept:
             await asyncio.sleep(self._duration())
         if self._rng.random() < 0.5:
             self._allow()
@@ -107,7 +109,7 @@ class ShareActor(MemberActor):
 
     def _allow(self) -> None:
         """The next call may accept what the last one has returned."""
-        for place in self._held:
+        for place in self._kept:
             self._history.add(Said(self.plan.name, place, Acknowledge.ACCEPT))
 
     # -- explicit mode -----------------------------------------------------------------------------
@@ -117,7 +119,7 @@ class ShareActor(MemberActor):
             self._take(await self._getmany())
 
         await self._poll(take(), _POLL_LIMIT_SECONDS)
-        for place in list(self._held):
+        for place in list(self._kept):
             await asyncio.sleep(self._duration() / 4)
             if self._rng.random() < 0.1:
                 self._acknowledge(place, RENEW)
@@ -127,15 +129,15 @@ class ShareActor(MemberActor):
             await self._commit()
 
     async def _keep(self) -> None:
-        """Ask for further records, or for none, while records are in hand."""
-        fetch = len(self._held) < _MOST_KEPT and self._rng.random() < 0.7
+        """Ask for further records, or for none, while records are unacknowledged."""
+        fetch = len(self._kept) < _MOST_KEPT and self._rng.random() < 0.7
 
         async def take() -> None:
             self._take(await self._getmany(fetch=fetch))
 
         await self._poll(take(), _POLL_LIMIT_SECONDS)
         now = self._context.loop.time()
-        for place in list(self._held):
+        for place in list(self._kept):
             if self._due.setdefault(place, now + 3 * self._duration()) <= now:
                 self._acknowledge(place, self._choose())
         if self._rng.random() < 0.1:
@@ -149,11 +151,11 @@ class ShareActor(MemberActor):
     def _acknowledge(self, place: Place, kind: AcknowledgeType) -> None:
         self._history.add(Said(self.plan.name, place, Acknowledge(kind)))
         try:
-            self.consumer.acknowledge(self._held[place], kind)
+            self.consumer.acknowledge(self._kept[place], kind)
         except KafkaError as error:
             self.trace.failures.append(f"acknowledge: {error_name(error)}")
         if kind is not RENEW:
-            del self._held[place]
+            del self._kept[place]
             self._due.pop(place, None)
 
     # -- calls -------------------------------------------------------------------------------------
@@ -174,21 +176,21 @@ class ShareActor(MemberActor):
             self.trace.failures.append(f"commit: {error_name(error)}")
 
     async def _compare_outcomes(self) -> None:
-        """Commit. It must not hide a failure of which the callback was told."""
+        """Commit. It must not hide a failure that was reported to the callback."""
         outcomes = await self.consumer.commit()
         found = {tp: None if error is None else error_name(error) for tp, error in outcomes.items()}
-        told, self._since_commit = self._since_commit, {}
-        if found != told:
-            self.trace.failures.append(f"commit: returned {found}, but the callback got {told}")
+        reported, self._since_commit = self._since_commit, {}
+        if found != reported:
+            self.trace.failures.append(f"commit: returned {found}, but the callback got {reported}")
 
     def _take(self, records: Sequence[ShareRecord]) -> None:
         """Note the records of a call. In implicit mode those of the call before are accepted."""
         if not self.trace.explicit:
-            self._held.clear()
+            self._kept.clear()
         for record in records:
             place = record[:3]
             self._history.add(Handed(self.plan.name, place, record.delivery_count))
-            self._held[place] = record
+            self._kept[place] = record
             self._due.pop(place, None)
 
     def _duration(self) -> float:
@@ -198,11 +200,11 @@ class ShareActor(MemberActor):
             return self._history.lock_s * self._rng.uniform(0.3, 2)
         return self._rng.uniform(0, 2 * self.plan.pause)
 
-    def _told(
+    def _reported(
         self, offsets: Mapping[TopicPartition, frozenset[int]], error: KafkaError | None
     ) -> None:
         text = None if error is None else error_name(error)
         for tp, found in offsets.items() if not self._dead else ():
             self._since_commit[tp] = self._since_commit.get(tp) or text
             for offset in sorted(found):
-                self._history.add(Told(self.plan.name, (*tp, offset), text))
+                self._history.add(Reported(self.plan.name, (*tp, offset), text))

@@ -24,7 +24,7 @@ _REPORTED_FIELDS = (
 
 
 class Kind(StrEnum):
-    """How a member reads and acknowledges."""
+    """The mode in which a member reads and acknowledges."""
 
     ITERATES = "iterates"  # async for, implicit mode
     POLLS = "polls"  # getmany and commit, implicit mode
@@ -81,12 +81,12 @@ class ShareScenario:
 
     @property
     def lock_s(self) -> float:
-        """How long a record is locked."""
+        """The time for which a record is locked."""
         return self.group[_LOCK] / 1000
 
     @property
     def delivery_limit(self) -> int:
-        """How often a record is delivered."""
+        """The maximum number of deliveries of a record."""
         return self.group[_LIMIT]
 
     @property

@@ -105,7 +105,7 @@ class _ShareRun:
         await asyncio.sleep(_LAST_REQUESTS_SECONDS)
         closed = {actor.plan.name for actor in self._actors if actor.plan.leaves_after is None}
         assert self._history.final is not None
-        self._history.final.held = sorted(closed & self._watch.holders())
+        self._history.final.kept_back = sorted(closed & self._watch.lock_owners())
 
     def _add(self, plan: SharePlan) -> None:
         actor = ShareActor(self._context, self._history, plan)

@@ -21,9 +21,9 @@ from tests.simulation.shares.history import (
     MemberTrace,
     Place,
     Reason,
+    Reported,
     Said,
     ShareHistory,
-    Told,
 )
 
 P: Place = ("t", 0, 0)
@@ -69,7 +69,7 @@ class Group:
             self.add(Applied(member, P, kind))
         if kind is REJECT:
             self.add(Dead("broker", P, 1, True))
-        self.add(Told(member, P, error))
+        self.add(Reported(member, P, error))
 
     def end_lock(self, member: str, reason: Reason = Reason.LOCK) -> None:
         self.add(Freed(member, P, reason))
@@ -129,10 +129,10 @@ def a_confirmation_that_is_late(group: Group) -> None:
     group.end_lock("b", Reason.LEADER)
     group.get("a")
     group.say("a")
-    group.add(Said("b", P, ACCEPT), Late("b", P), Told("b", P, None))
+    group.add(Said("b", P, ACCEPT), Late("b", P), Reported("b", P, None))
 
 
-def a_member_that_has_not_heard_of_the_new_leader(group: Group) -> None:
+def a_member_that_has_not_seen_the_new_leader(group: Group) -> None:
     group.add(Acquired("b", P, 1))
     group.end_lock("b", Reason.LEADER)
     group.get("a")
@@ -151,7 +151,7 @@ def a_member_that_has_not_heard_of_the_new_leader(group: Group) -> None:
         a_record_that_was_delivered_too_often,
         a_delivery_that_a_new_leader_does_not_count,
         a_confirmation_that_is_late,
-        a_member_that_has_not_heard_of_the_new_leader,
+        a_member_that_has_not_seen_the_new_leader,
     ],
     ids=lambda each: each.__name__,
 )
@@ -189,7 +189,7 @@ def test_after_a_fault_an_acknowledgement_may_fail() -> None:
         (["handed-twice"], [Handed("a", P, 1), Handed("a", P, 1)]),
         (["handed-too-late"], [Freed("a", P, Reason.LOCK), Handed("a", P, 1)]),
         (["invented"], [Handed("b", P, 1)]),
-        (["invented"], [Told("a", P, None)]),
+        (["invented"], [Reported("a", P, None)]),
         (["invented"], [Late("b", P)]),
         (["unwanted"], [Applied("a", P, ACCEPT)]),
         (["unwanted"], [Handed("a", P, 1), Applied("a", P, REJECT)]),
@@ -197,7 +197,7 @@ def test_after_a_fault_an_acknowledgement_may_fail() -> None:
         (["lost"], [Applied("a", P, Acknowledge.GAP)]),
         (
             ["lost-acknowledgement"],
-            [Handed("a", P, 1), Said("a", P, ACCEPT), Told("a", P, None)],
+            [Handed("a", P, 1), Said("a", P, ACCEPT), Reported("a", P, None)],
         ),
         (["no-outcome"], [Handed("a", P, 1), Said("a", P, RELEASE)]),
         (["not-renewed"], [Handed("a", P, 1), Freed("a", P, Reason.LOCK)]),
@@ -279,7 +279,7 @@ def test_what_is_left_in_the_end() -> None:
     an_accepted_record(group)
     final = group.history.final
     assert final is not None
-    final.undone, final.held = [("t", 0, 7)], ["a"]
+    final.undone, final.kept_back = [("t", 0, 7)], ["a"]
     group.history.members["a"].leftovers.append("a timer is left")
     group.history.members["b"].failures.append("poll: BrokerError")
     group.history.unexpected_log.append("Task was destroyed but it is pending!")

@@ -50,6 +50,7 @@ def test_a_seed_gives_the_same_run_in_another_process(hash_seed: str) -> None:
     assert f"digest {simulate_shares(4).digest}\n" in replayed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mutation",
     [

@@ -14,6 +14,7 @@ import pytest
 import trustme
 
 from aioprod.testing.simulation import Network, SimulatedLoop, SimulationError, run
+from tests.selection import needs_posix
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -144,7 +145,7 @@ def test_connecting_without_a_listener() -> None:
     run(main())
 
 
-def test_a_close_arrives_behind_the_last_byte() -> None:
+def test_a_close_arrives_after_the_last_byte() -> None:
     async def main() -> bytes:
         async def last_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"last bytes")
@@ -498,6 +499,7 @@ def test_tls() -> None:
     assert run(main()) == bytes(300_000)
 
 
+@needs_posix
 def test_unix_sockets_are_refused() -> None:
     with pytest.raises(SimulationError, match="simulation"):
         run(asyncio.open_unix_connection("/nowhere"))

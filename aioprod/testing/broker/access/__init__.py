@@ -1,1 +1,3 @@
-"""Access rights: the authorizer, the client that it judges, and the rule of each API."""
+"""Authorization: the authorizer, the client of a request, and the required permissions of each
+API.
+"""

@@ -1,5 +1,5 @@
-"""The authorizer: ACLs, and what they allow. Plain decisions without sockets, clock or event
-loop.
+"""The authorizer: ACLs, and the operations that they allow. Synchronous decisions, without sockets,
+clock or event loop.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ _IMPLYING = {
 
 @set_module("aioprod.testing")
 class Authorizer:
-    """The access rights of an embedded cluster, decided as by Kafka's StandardAuthorizer.
+    """The ACLs of an embedded cluster, evaluated like those of Kafka's StandardAuthorizer.
 
     An ACL allows or denies a principal one operation on a resource, or on all resources whose
-    names begin alike. A denial counts more than any permission. READ, WRITE, DELETE and ALTER
-    include DESCRIBE; ALTER_CONFIGS includes DESCRIBE_CONFIGS.
+    names have a common prefix. A denial takes precedence over a permission. READ, WRITE, DELETE and
+    ALTER include DESCRIBE; ALTER_CONFIGS includes DESCRIBE_CONFIGS.
 
-    The principal of a client is ``User:NAME`` with the name of its SASL login, else with the
-    subject of its TLS certificate (``User:CN=alice,O=Example``), else ``User:ANONYMOUS``.
+    The principal of a client is ``User:NAME`` with the name of its SASL login. Without a login it
+    has the subject of its TLS certificate (``User:CN=alice,O=Example``), and without a certificate
+    it is ``User:ANONYMOUS``.
 
     Args:
-        super_users: the principals that may do everything (broker setting super.users).
-        acls: the first ACLs; requests and :meth:`EmbeddedCluster.allow` add others.
-        allow_without_acls: allow everything on a resource that no ACL is about (broker setting
+        super_users: the principals that are authorized for everything (broker setting super.users).
+        acls: the initial ACLs; requests and :meth:`EmbeddedCluster.allow` add others.
+        allow_without_acls: allow everything on resources without ACLs (broker setting
             allow.everyone.if.no.acl.found).
 
     Raises:
@@ -54,7 +55,7 @@ class Authorizer:
         *,
         allow_without_acls: bool = False,
     ) -> None:
-        self.super_users = frozenset(super_users)
+        self.super_users: frozenset[str] = frozenset(super_users)
         self.allow_without_acls = allow_without_acls
         # A dict keeps the order, so that a simulation replays.
         self._acls: dict[AclBinding, None] = {}
@@ -87,7 +88,7 @@ class Authorizer:
     def allows(
         self, principal: str, host: str, operation: AclOperation, kind: ResourceType, name: str
     ) -> bool:
-        """Return whether a client may do this with the resource."""
+        """Return whether a client is authorized for an operation on a resource."""
         if principal in self.super_users:
             return True
         found = [acl for acl in self._acls if acl.resource_type is kind and _covers(acl, name)]
@@ -106,7 +107,9 @@ class Authorizer:
     def allows_any(
         self, principal: str, host: str, operation: AclOperation, kind: ResourceType
     ) -> bool:
-        """Return whether a client may do this with at least one resource of the type (KIP-679)."""
+        """Return whether a client is authorized for an operation on at least one resource of a type
+        (KIP-679).
+        """
         if self.allows(principal, host, operation, kind, "hardcode"):  # as Kafka's
             return True
         own = [
@@ -144,7 +147,7 @@ def _is_about(acl: AclBinding, principal: str, host: str) -> bool:
 
 
 def _dominates(denial: AclBinding, allowed: AclBinding) -> bool:
-    """Return whether everything that the allowed pattern covers is denied."""
+    """Return whether the denial covers everything that the allowed pattern covers."""
     if denial.pattern_type is PatternType.PREFIXED:
         return allowed.resource_name.startswith(denial.resource_name)
     return denial.resource_name == ANYTHING or (
@@ -186,7 +189,7 @@ def rights(
     prefixed: bool,
     host: str,
 ) -> list[AclBinding]:
-    """Make an ACL for each operation."""
+    """Create an ACL for each operation."""
     kind, name = resource
     pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
     return [

@@ -1,4 +1,4 @@
-"""What the client of one request may do."""
+"""The authorization of the client of one request."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Peer(NamedTuple):
 
 
 class ClientAccess:
-    """The rights of the client of one request.
+    """The permissions of the client of one request.
 
     Args:
-        authorizer: None if there are no access rights.
-        peer: where the request comes from.
+        authorizer: the authorizer; None if everything is allowed.
+        peer: the sender of the request.
         user: the user that is logged in, or None.
     """
 
@@ -46,35 +46,41 @@ class ClientAccess:
 
     @property
     def is_limited(self) -> bool:
-        """Whether the cluster has an authorizer."""
+        """True if the cluster has an authorizer."""
         return self._authorizer is not None
 
     def allows(self, operation: AclOperation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Return whether the client may do this with the resource, by default the cluster."""
+        """Return whether the client is authorized for an operation on a resource, by default the
+        cluster.
+        """
         return self._authorizer is None or self._authorizer.allows(
             self._principal, self._host, operation, kind, name
         )
 
     def allows_any(self, operation: AclOperation, kind: ResourceType) -> bool:
-        """Return whether the client may do this with at least one resource of the type."""
+        """Return whether the client is authorized for an operation on at least one resource of a
+        type.
+        """
         return self._authorizer is None or self._authorizer.allows_any(
             self._principal, self._host, operation, kind
         )
 
 
 Check = Callable[[ClientAccess, Any, str], bool]
-"""``(access, request, name) -> whether the client may do what the request asks of a resource``."""
+"""``(access, request, name) -> True if the client is authorized to use the resource as
+requested``.
+"""
 CheckWhole = Callable[[ClientAccess, Any], ErrorCode]
-"""``(access, request) -> why the whole request is refused, or NONE``."""
+"""``(access, request) -> the error of the whole request, or NONE``."""
 
 
 class ApiRule(NamedTuple):
-    """The rights that the requests of an API need.
+    """The permissions that requests of an API require.
 
     Attributes:
-        whole: whether the request is refused as a whole.
-        each: the check of each resource that the request names, by type of resource; the others of
-            the request are handled.
+        whole: the check of the whole request.
+        each: the check of each resource in the request, by resource type. A failed check refuses
+            only this resource.
     """
 
     whole: CheckWhole = lambda access, request: ErrorCode.NONE
@@ -82,10 +88,10 @@ class ApiRule(NamedTuple):
 
 
 class RequestAccess(NamedTuple):
-    """The rule of a request's API, and the client's rights.
+    """The rule of a request's API, and the client's permissions.
 
     Attributes:
-        refusal: why the whole request is refused, or NONE.
+        refusal: the error of the whole request, or NONE.
     """
 
     client: ClientAccess
@@ -94,7 +100,7 @@ class RequestAccess(NamedTuple):
     refusal: ErrorCode
 
     def refusal_of(self, kind: ResourceType, name: str) -> ErrorCode:
-        """Return why the request is refused for this resource, or NONE."""
+        """Return the request's error for this resource, or NONE."""
         check = self.rule.each.get(kind)
         if self.refusal or check is None or check(self.client, self.request, name):
             return self.refusal

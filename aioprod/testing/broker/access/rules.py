@@ -1,5 +1,5 @@
-"""The rights that each API needs, as in Kafka. If the cluster has an authorizer, a request of an
-API that is not in the table ends the connection.
+"""The permissions that each API requires, as in Kafka. If the cluster has an authorizer, a request
+of an API that is not in the table ends the connection.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ _SHARE_COORDINATOR = 2
 
 
 def _whole(operation: AclOperation, kind: ResourceType, field: str | None = None) -> CheckWhole:
-    """Refuse the request without a right to the resource that a field names, or to the cluster."""
+    """Require a permission on the resource that a field names, or on the cluster if there is no
+    field.
+    """
 
     def check(access: ClientAccess, request: Any) -> ErrorCode:
         name = CLUSTER_NAME if field is None else getattr(request, field) or ""
@@ -43,7 +45,7 @@ def _whole(operation: AclOperation, kind: ResourceType, field: str | None = None
 
 
 def _all_of(*checks: CheckWhole) -> CheckWhole:
-    """Make several checks in this order."""
+    """Run several checks in order."""
 
     def check(access: ClientAccess, request: Any) -> ErrorCode:
         codes = (each(access, request) for each in checks)
@@ -61,7 +63,7 @@ def _topics(operation: AclOperation) -> dict[ResourceType, Check]:
 
 
 def _topics_or_cluster(operation: AclOperation, on_cluster: AclOperation) -> ApiRule:
-    """Need a right to each topic, or one to the cluster."""
+    """Require a permission on each topic, or one on the cluster."""
     return ApiRule(
         each={
             _TOPIC: lambda access, request, name: (
@@ -79,7 +81,7 @@ def _configs(operation: AclOperation) -> ApiRule:
 
 
 def _produce(access: ClientAccess, request: Any) -> ErrorCode:
-    """A request with a transactional batch needs WRITE on its transactional id."""
+    """Require WRITE on the transactional id if the request has a transactional batch."""
     is_transactional = any(
         data.records
         and len(data.records) > _ATTRIBUTES_AT
@@ -96,15 +98,15 @@ def _produce(access: ClientAccess, request: Any) -> ErrorCode:
 
 
 def _fetch(access: ClientAccess, request: Any, topic: str) -> bool:
-    """Followers need a right to the cluster instead."""
+    """Require a permission on the cluster instead if a follower fetches."""
     if max(request.replica_id, request.replica_state.replica_id) >= 0:
         return access.allows(_CLUSTER_ACTION, _CLUSTER)
     return access.allows(_READ, _TOPIC, topic)
 
 
 def _init_producer_id(access: ClientAccess, request: Any) -> ErrorCode:
-    """An idempotent producer may write to at least one topic, or has a right to the cluster
-    (KIP-679).
+    """Require WRITE on at least one topic, or a permission on the cluster, for an idempotent
+    producer (KIP-679).
     """
     if request.transactional_id is not None:
         return _TRANSACTION(access, request)
@@ -130,13 +132,13 @@ def _find_coordinator(access: ClientAccess, request: Any) -> ErrorCode:
 
 
 def _subscribed(access: ClientAccess, request: Any) -> ErrorCode:
-    """A member may describe all topics that it subscribes to by name (KIP-848, KIP-932)."""
+    """Require DESCRIBE on all topics that a member subscribes to by name (KIP-848, KIP-932)."""
     if all(access.allows(_DESCRIBE, _TOPIC, name) for name in request.subscribed_topic_names or ()):
         return ErrorCode.NONE
     return ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-_OPEN = ApiRule()  # no right is needed, or the handler leaves out what the client may not see
+_OPEN = ApiRule()  # no right is required, or the handler filters its response
 _MEMBER = _whole(_READ, _GROUP, "group_id")
 _TRANSACTION = _whole(_WRITE, _TRANSACTIONAL_ID, "transactional_id")
 _DESCRIBE_CLUSTER = ApiRule(_whole(_DESCRIBE, _CLUSTER))
@@ -179,7 +181,7 @@ RULES: dict[ApiKey, ApiRule] = {
     ApiKey.DESCRIBE_LOG_DIRS: _DESCRIBE_CLUSTER,
     ApiKey.SASL_AUTHENTICATE: _OPEN,
     ApiKey.CREATE_PARTITIONS: ApiRule(each=_topics(_ALTER)),
-    # This broker gives out no delegation tokens.
+    # This broker issues no delegation tokens.
     ApiKey.CREATE_DELEGATION_TOKEN: _OPEN,
     ApiKey.RENEW_DELEGATION_TOKEN: _OPEN,
     ApiKey.EXPIRE_DELEGATION_TOKEN: _OPEN,

@@ -1,4 +1,4 @@
-"""The users of SCRAM that requests have created (KIP-554), without their passwords."""
+"""The SCRAM users that requests have created (KIP-554), without their passwords."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from aioprod.protocol.sasl.scram import ScramCredential
 
 MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-"""Kafka's numbers of the mechanisms."""
+"""Kafka's numbers for the mechanisms."""
 
 
 class ScramUsers:

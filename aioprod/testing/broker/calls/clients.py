@@ -46,7 +46,7 @@ class EmbeddedCluster(_Embedded):
         member_count: int | None = None,
         timeout_seconds: float = 10.0,
     ) -> ConsumerGroup:
-        """Wait until a consumer group is in a state, and return the group.
+        """Wait until a consumer group is in the given state, and return the group.
 
         Args:
             group_id: the group's id.
@@ -91,7 +91,7 @@ class EmbeddedCluster(_Embedded):
         Args:
             group_id: the group's id.
             generation_id: the group's generation.
-            members: group.instance.id, or None, by member id.
+            members: the group.instance.id, or None, of each member id.
         """
         self._groups.set_group_members(group_id, generation_id, members)
 
@@ -120,14 +120,14 @@ class EmbeddedCluster(_Embedded):
         max_bytes: int = 1 << 20,
         compression_types: Iterable[str] = CODEC_NAMES,
     ) -> None:
-        """Ask all clients to push metrics (KIP-714). The cluster must be made with
+        """Ask all clients to push metrics (KIP-714). The cluster must be created with
         ``client_metrics=True``.
 
         Args:
             metrics: prefixes of the names of metrics; ``"*"`` for all. Empty for none.
             push_interval_ms: the time between two pushes of a client.
-            delta: whether sums count since the last push, and not since the client's start.
-            max_bytes: the largest push (broker setting telemetry.max.bytes).
+            delta: True if sums count since the last push, False if since the client's start.
+            max_bytes: the maximum size of a push (broker setting telemetry.max.bytes).
             compression_types: the accepted codecs, the preferred one first.
 
         Raises:
@@ -153,12 +153,12 @@ class EmbeddedCluster(_Embedded):
         """Apply actions to the next requests of an API:
         ``cluster.on(ApiKey.PRODUCE, drop_after(), nth=3)``.
 
-        One request uses one rule. Rules of the same API are used in the order in which they were
-        made.
+        One rule applies to each request. Rules of the same API are used in the order of their
+        creation.
 
         Args:
             api_key: the API, such as ``ApiKey.PRODUCE``.
-            actions: what to do, such as ``fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)``.
+            actions: the actions, such as ``fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)``.
             nth: the first request to act on, counted from now.
             times: the number of requests to act on; None for no limit.
             where: count only requests for which this returns true.
@@ -188,7 +188,7 @@ class EmbeddedCluster(_Embedded):
         return self._requests.on_every(api_key, *actions, nth=nth, where=where, node=node)
 
     def clear_rules(self) -> None:
-        """Remove all rules made by :meth:`on` and :meth:`on_every`."""
+        """Remove all rules created by :meth:`on` and :meth:`on_every`."""
         self._requests.clear_rules()
 
     def request_count(self, api_key: int, *, node: int | None = None) -> int:
@@ -205,8 +205,8 @@ class EmbeddedCluster(_Embedded):
         node: int | None = None,
         timeout_seconds: float = 10.0,
     ) -> None:
-        """Wait until ``count`` requests of an API have arrived since the cluster was created,
-        whether or not they were applied.
+        """Wait until ``count`` requests of an API have arrived since the cluster was created, even
+        if they were not applied.
 
         To wait for one more request:
         ``await cluster.wait_for_request(key, cluster.request_count(key) + 1)``.
@@ -241,7 +241,7 @@ class ThreadedCluster(_Threaded):
         member_count: int | None = None,
         timeout_seconds: float = 10.0,
     ) -> ConsumerGroup:
-        """Wait until a consumer group is in a state, and return the group.
+        """Wait until a consumer group is in the given state, and return the group.
 
         Args:
             group_id: the group's id.
@@ -288,7 +288,7 @@ class ThreadedCluster(_Threaded):
         Args:
             group_id: the group's id.
             generation_id: the group's generation.
-            members: group.instance.id, or None, by member id.
+            members: the group.instance.id, or None, of each member id.
         """
         self._portal.call(lambda: self._broker.set_group_members(group_id, generation_id, members))
 
@@ -317,14 +317,14 @@ class ThreadedCluster(_Threaded):
         max_bytes: int = 1 << 20,
         compression_types: Iterable[str] = CODEC_NAMES,
     ) -> None:
-        """Ask all clients to push metrics (KIP-714). The cluster must be made with
+        """Ask all clients to push metrics (KIP-714). The cluster must be created with
         ``client_metrics=True``.
 
         Args:
             metrics: prefixes of the names of metrics; ``"*"`` for all. Empty for none.
             push_interval_ms: the time between two pushes of a client.
-            delta: whether sums count since the last push, and not since the client's start.
-            max_bytes: the largest push (broker setting telemetry.max.bytes).
+            delta: True if sums count since the last push, False if since the client's start.
+            max_bytes: the maximum size of a push (broker setting telemetry.max.bytes).
             compression_types: the accepted codecs, the preferred one first.
 
         Raises:
@@ -352,12 +352,12 @@ class ThreadedCluster(_Threaded):
         """Apply actions to the next requests of an API:
         ``cluster.on(ApiKey.PRODUCE, drop_after(), nth=3)``.
 
-        One request uses one rule. Rules of the same API are used in the order in which they were
-        made.
+        One rule applies to each request. Rules of the same API are used in the order of their
+        creation.
 
         Args:
             api_key: the API, such as ``ApiKey.PRODUCE``.
-            actions: what to do, such as ``fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)``.
+            actions: the actions, such as ``fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)``.
             nth: the first request to act on, counted from now.
             times: the number of requests to act on; None for no limit.
             where: count only requests for which this returns true.
@@ -399,7 +399,7 @@ class ThreadedCluster(_Threaded):
         )
 
     def clear_rules(self) -> None:
-        """Remove all rules made by :meth:`on` and :meth:`on_every`."""
+        """Remove all rules created by :meth:`on` and :meth:`on_every`."""
         self._portal.call(lambda: self._broker.clear_rules())
 
     def request_count(self, api_key: int, *, node: int | None = None) -> int:
@@ -416,8 +416,8 @@ class ThreadedCluster(_Threaded):
         node: int | None = None,
         timeout_seconds: float = 10.0,
     ) -> None:
-        """Wait until ``count`` requests of an API have arrived since the cluster was created,
-        whether or not they were applied.
+        """Wait until ``count`` requests of an API have arrived since the cluster was created, even
+        if they were not applied.
 
         To wait for one more request:
         ``await cluster.wait_for_request(key, cluster.request_count(key) + 1)``.

@@ -57,8 +57,8 @@ class EmbeddedCluster:
         await self._nodes.start_node(node_id, new_port=new_port)
 
     def freeze_node(self, node_id: int) -> None:
-        """Make a node silent, like a process stopped by SIGSTOP: it accepts connections and reads
-        requests, but answers none.
+        """Freeze a node, like a process stopped by SIGSTOP: it accepts connections and reads
+        requests, but does not respond.
 
         It remains a leader, and as a follower it still replicates; use :meth:`pause_replication` to
         stop that too.
@@ -90,7 +90,7 @@ class EmbeddedCluster:
         self._nodes.move_coordinator(kind, key, node_id)
 
     def leader(self, topic: str, partition: int) -> int:
-        """Return the node that leads a partition, or -1 if none does.
+        """Return the node that leads a partition, or -1 if it has no leader.
 
         Raises:
             BrokerError: if the partition does not exist.
@@ -98,7 +98,7 @@ class EmbeddedCluster:
         return self._replicas.leader(topic, partition)
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Make a node the leader of a partition, under the next leader epoch. Records that only the
+        """Make a node the leader of a partition, with the next leader epoch. Records that only the
         old leader has are lost.
 
         Raises:
@@ -118,7 +118,7 @@ class EmbeddedCluster:
         self._replicas.pause_replication(node_id)
 
     def resume_replication(self, node_id: int) -> None:
-        """Let a node fetch all records that it lacks at once, so that it is in sync again."""
+        """Let a node immediately fetch all records that it lacks, so that it is in sync again."""
         self._replicas.resume_replication(node_id)
 
     def high_watermark(self, topic: str, partition: int) -> int:
@@ -156,16 +156,16 @@ class EmbeddedCluster:
         prefixed: bool = False,
         host: str = ANYTHING,
     ) -> None:
-        """Allow a principal operations on a resource; without a name of one, on the cluster:
+        """Allow a principal operations on a resource, or on the cluster if no resource is named:
         ``broker.allow("User:alice", AclOperation.WRITE, topic="orders")``.
 
         Args:
-            principal: such as ``User:alice``; ``User:*`` for all.
-            operations: what the principal may do.
+            principal: the principal, such as ``User:alice``; ``User:*`` for all.
+            operations: the operations to allow.
             topic: the name of a topic; ``*`` for all.
             group: the id of a group; ``*`` for all.
             transactional_id: a transactional id; ``*`` for all.
-            prefixed: the name is the beginning of names.
+            prefixed: treat the name as a prefix of resource names.
             host: the address of clients; ``*`` for any.
 
         Raises:
@@ -191,7 +191,7 @@ class EmbeddedCluster:
         prefixed: bool = False,
         host: str = ANYTHING,
     ) -> None:
-        """Deny a principal operations, whatever is allowed. The arguments are those of
+        """Deny a principal operations, even if they are allowed. The arguments are those of
         :meth:`allow`.
 
         Raises:
@@ -250,8 +250,8 @@ class ThreadedCluster:
         self._portal.call(lambda: self._broker.start_node(node_id, new_port=new_port))
 
     def freeze_node(self, node_id: int) -> None:
-        """Make a node silent, like a process stopped by SIGSTOP: it accepts connections and reads
-        requests, but answers none.
+        """Freeze a node, like a process stopped by SIGSTOP: it accepts connections and reads
+        requests, but does not respond.
 
         It remains a leader, and as a follower it still replicates; use :meth:`pause_replication` to
         stop that too.
@@ -283,7 +283,7 @@ class ThreadedCluster:
         self._portal.call(lambda: self._broker.move_coordinator(kind, key, node_id))
 
     def leader(self, topic: str, partition: int) -> int:
-        """Return the node that leads a partition, or -1 if none does.
+        """Return the node that leads a partition, or -1 if it has no leader.
 
         Raises:
             BrokerError: if the partition does not exist.
@@ -291,7 +291,7 @@ class ThreadedCluster:
         return self._portal.call(lambda: self._broker.leader(topic, partition))
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Make a node the leader of a partition, under the next leader epoch. Records that only the
+        """Make a node the leader of a partition, with the next leader epoch. Records that only the
         old leader has are lost.
 
         Raises:
@@ -311,7 +311,7 @@ class ThreadedCluster:
         self._portal.call(lambda: self._broker.pause_replication(node_id))
 
     def resume_replication(self, node_id: int) -> None:
-        """Let a node fetch all records that it lacks at once, so that it is in sync again."""
+        """Let a node immediately fetch all records that it lacks, so that it is in sync again."""
         self._portal.call(lambda: self._broker.resume_replication(node_id))
 
     def high_watermark(self, topic: str, partition: int) -> int:
@@ -349,16 +349,16 @@ class ThreadedCluster:
         prefixed: bool = False,
         host: str = ANYTHING,
     ) -> None:
-        """Allow a principal operations on a resource; without a name of one, on the cluster:
+        """Allow a principal operations on a resource, or on the cluster if no resource is named:
         ``broker.allow("User:alice", AclOperation.WRITE, topic="orders")``.
 
         Args:
-            principal: such as ``User:alice``; ``User:*`` for all.
-            operations: what the principal may do.
+            principal: the principal, such as ``User:alice``; ``User:*`` for all.
+            operations: the operations to allow.
             topic: the name of a topic; ``*`` for all.
             group: the id of a group; ``*`` for all.
             transactional_id: a transactional id; ``*`` for all.
-            prefixed: the name is the beginning of names.
+            prefixed: treat the name as a prefix of resource names.
             host: the address of clients; ``*`` for any.
 
         Raises:
@@ -386,7 +386,7 @@ class ThreadedCluster:
         prefixed: bool = False,
         host: str = ANYTHING,
     ) -> None:
-        """Deny a principal operations, whatever is allowed. The arguments are those of
+        """Deny a principal operations, even if they are allowed. The arguments are those of
         :meth:`allow`.
 
         Raises:

@@ -38,9 +38,10 @@ class EmbeddedCluster(_Embedded):
 
         Args:
             name: the topic's name.
-            num_partitions: None for the broker's num.partitions.
+            num_partitions: the number of partitions; None for the broker's num.partitions.
             configs: topic settings by Kafka's names.
-            replication_factor: None for the broker's default.replication.factor.
+            replication_factor: the number of replicas; None for the broker's
+                default.replication.factor.
 
         Raises:
             BrokerError: if the topic exists or an argument is invalid.
@@ -73,7 +74,7 @@ class EmbeddedCluster(_Embedded):
 
         Args:
             topic: the topic's name.
-            partition: None for all partitions.
+            partition: the partition; None for all partitions.
             committed_only: leave out the records of open and aborted transactions.
 
         Raises:
@@ -92,41 +93,44 @@ class EmbeddedCluster(_Embedded):
         return await self._topics.wait_for_records(topic, count, timeout_seconds)
 
     def apply_retention(self, topic: str | None = None, now_ms: int | None = None) -> int:
-        """Delete what retention.ms and retention.bytes of a topic allow to delete, as Kafka does in
-        the background, and return how many records that were.
+        """Delete the records that exceed a topic's retention.ms or retention.bytes, as Kafka does
+        in the background. Return the number of deleted records.
 
-        Whole batches are deleted, oldest first, and the partition starts later: those whose newest
-        record is older than retention.ms, and those that are not needed for retention.bytes.
+        Whole batches are deleted, oldest first: those whose newest record is older than
+        retention.ms, and those that are not needed for retention.bytes. The partition's start
+        offset advances.
 
         Args:
-            topic: None for all topics with cleanup.policy=delete.
+            topic: the topic; None for all topics with cleanup.policy=delete.
             now_ms: the time in milliseconds since 1970; None for the broker's clock.
 
         Raises:
-            BrokerError: if the topic does not exist, or its cleanup.policy has no ``delete``.
+            BrokerError: if the topic does not exist, or its cleanup.policy does not include
+                ``delete``.
         """
         return self._topics.apply_retention(topic, now_ms)
 
     def compact(self, topic: str | None = None, now_ms: int | None = None) -> int:
         """Keep only the last record of each key, as Kafka's log cleaner does in the background, and
-        return how many records were removed.
+        return the number of removed records.
 
-        Offsets do not change. Records of open transactions and all after them stay, and so do
-        transaction markers; records of aborted transactions are removed. A tombstone stays until a
-        compaction that comes delete.retention.ms after the first one that saw it.
+        Offsets do not change. Records of open transactions, all records after them, and transaction
+        markers stay; records of aborted transactions are removed. A tombstone stays until a
+        compaction that runs delete.retention.ms after the first one that found it.
 
         Args:
-            topic: None for all topics with cleanup.policy=compact.
+            topic: the topic; None for all topics with cleanup.policy=compact.
             now_ms: the time in milliseconds since 1970; None for the broker's clock.
 
         Raises:
-            BrokerError: if the topic does not exist, or its cleanup.policy has no ``compact``.
+            BrokerError: if the topic does not exist, or its cleanup.policy does not include
+                ``compact``.
         """
         return self._topics.compact(topic, now_ms)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
-        """Delete the records of a partition before an offset, but none that consumers can't read
-        yet.
+        """Delete the records of a partition before an offset, except those that consumers can't
+        read yet.
 
         Raises:
             BrokerError: if the partition does not exist.
@@ -171,11 +175,11 @@ class EmbeddedCluster(_Embedded):
         user: str | None = None,
         client_id: str | None = None,
     ) -> None:
-        """Set quotas of a user, of a client id, or of a client id of a user.
+        """Set quotas of a user, of a client id, or of a user's client id.
 
         ``producer_byte_rate`` and ``consumer_byte_rate``, in bytes per second and node, throttle
         clients; Kafka's other quotas are stored and described, but have no effect. As in Kafka, a
-        client is throttled only when it is ten seconds ahead.
+        client is throttled only when it has used its quota of the next ten seconds.
 
         Args:
             limits: the quotas by name; None removes one.
@@ -209,9 +213,10 @@ class ThreadedCluster(_Threaded):
 
         Args:
             name: the topic's name.
-            num_partitions: None for the broker's num.partitions.
+            num_partitions: the number of partitions; None for the broker's num.partitions.
             configs: topic settings by Kafka's names.
-            replication_factor: None for the broker's default.replication.factor.
+            replication_factor: the number of replicas; None for the broker's
+                default.replication.factor.
 
         Raises:
             BrokerError: if the topic exists or an argument is invalid.
@@ -246,7 +251,7 @@ class ThreadedCluster(_Threaded):
 
         Args:
             topic: the topic's name.
-            partition: None for all partitions.
+            partition: the partition; None for all partitions.
             committed_only: leave out the records of open and aborted transactions.
 
         Raises:
@@ -269,41 +274,44 @@ class ThreadedCluster(_Threaded):
         )
 
     def apply_retention(self, topic: str | None = None, now_ms: int | None = None) -> int:
-        """Delete what retention.ms and retention.bytes of a topic allow to delete, as Kafka does in
-        the background, and return how many records that were.
+        """Delete the records that exceed a topic's retention.ms or retention.bytes, as Kafka does
+        in the background. Return the number of deleted records.
 
-        Whole batches are deleted, oldest first, and the partition starts later: those whose newest
-        record is older than retention.ms, and those that are not needed for retention.bytes.
+        Whole batches are deleted, oldest first: those whose newest record is older than
+        retention.ms, and those that are not needed for retention.bytes. The partition's start
+        offset advances.
 
         Args:
-            topic: None for all topics with cleanup.policy=delete.
+            topic: the topic; None for all topics with cleanup.policy=delete.
             now_ms: the time in milliseconds since 1970; None for the broker's clock.
 
         Raises:
-            BrokerError: if the topic does not exist, or its cleanup.policy has no ``delete``.
+            BrokerError: if the topic does not exist, or its cleanup.policy does not include
+                ``delete``.
         """
         return self._portal.call(lambda: self._broker.apply_retention(topic, now_ms))
 
     def compact(self, topic: str | None = None, now_ms: int | None = None) -> int:
         """Keep only the last record of each key, as Kafka's log cleaner does in the background, and
-        return how many records were removed.
+        return the number of removed records.
 
-        Offsets do not change. Records of open transactions and all after them stay, and so do
-        transaction markers; records of aborted transactions are removed. A tombstone stays until a
-        compaction that comes delete.retention.ms after the first one that saw it.
+        Offsets do not change. Records of open transactions, all records after them, and transaction
+        markers stay; records of aborted transactions are removed. A tombstone stays until a
+        compaction that runs delete.retention.ms after the first one that found it.
 
         Args:
-            topic: None for all topics with cleanup.policy=compact.
+            topic: the topic; None for all topics with cleanup.policy=compact.
             now_ms: the time in milliseconds since 1970; None for the broker's clock.
 
         Raises:
-            BrokerError: if the topic does not exist, or its cleanup.policy has no ``compact``.
+            BrokerError: if the topic does not exist, or its cleanup.policy does not include
+                ``compact``.
         """
         return self._portal.call(lambda: self._broker.compact(topic, now_ms))
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
-        """Delete the records of a partition before an offset, but none that consumers can't read
-        yet.
+        """Delete the records of a partition before an offset, except those that consumers can't
+        read yet.
 
         Raises:
             BrokerError: if the partition does not exist.
@@ -348,11 +356,11 @@ class ThreadedCluster(_Threaded):
         user: str | None = None,
         client_id: str | None = None,
     ) -> None:
-        """Set quotas of a user, of a client id, or of a client id of a user.
+        """Set quotas of a user, of a client id, or of a user's client id.
 
         ``producer_byte_rate`` and ``consumer_byte_rate``, in bytes per second and node, throttle
         clients; Kafka's other quotas are stored and described, but have no effect. As in Kafka, a
-        client is throttled only when it is ten seconds ahead.
+        client is throttled only when it has used its quota of the next ten seconds.
 
         Args:
             limits: the quotas by name; None removes one.

@@ -1,3 +1,3 @@
-"""The calls of the embedded broker, by theme. :class:`EmbeddedCluster` has an object of each class,
-and forwards their methods.
+"""The methods of the embedded broker, by subject. :class:`EmbeddedCluster` has an object of each
+class, and forwards calls to it.
 """

@@ -1,4 +1,4 @@
-"""Access rights by user."""
+"""ACLs by user."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class AccessControls:
         prefixed: bool = False,
         host: str = ANYTHING,
     ) -> None:
-        """Allow a principal operations on a resource; without a name of one, on the cluster:
+        """Allow a principal operations on a resource, or on the cluster if no resource is named:
         ``broker.allow("User:alice", AclOperation.WRITE, topic="orders")``.
 
         Args:
-            principal: such as ``User:alice``; ``User:*`` for all.
-            operations: what the principal may do.
+            principal: the principal, such as ``User:alice``; ``User:*`` for all.
+            operations: the operations to allow.
             topic: the name of a topic; ``*`` for all.
             group: the id of a group; ``*`` for all.
             transactional_id: a transactional id; ``*`` for all.
-            prefixed: the name is the beginning of names.
+            prefixed: treat the name as a prefix of resource names.
             host: the address of clients; ``*`` for any.
 
         Raises:
@@ -62,7 +62,7 @@ class AccessControls:
         prefixed: bool = False,
         host: str = ANYTHING,
     ) -> None:
-        """Deny a principal operations, whatever is allowed. The arguments are those of
+        """Deny a principal operations, even if they are allowed. The arguments are those of
         :meth:`allow`.
 
         Raises:

@@ -67,11 +67,11 @@ class ConfigControls:
         user: str | None = None,
         client_id: str | None = None,
     ) -> None:
-        """Set quotas of a user, of a client id, or of a client id of a user.
+        """Set quotas of a user, of a client id, or of a user's client id.
 
         ``producer_byte_rate`` and ``consumer_byte_rate``, in bytes per second and node, throttle
         clients; Kafka's other quotas are stored and described, but have no effect. As in Kafka, a
-        client is throttled only when it is ten seconds ahead.
+        client is throttled only when it has used its quota of the next ten seconds.
 
         Args:
             limits: the quotas by name; None removes one.

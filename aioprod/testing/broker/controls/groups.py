@@ -47,7 +47,7 @@ class GroupControls:
         member_count: int | None = None,
         timeout_seconds: float = 10.0,
     ) -> ConsumerGroup:
-        """Wait until a consumer group is in a state, and return the group.
+        """Wait until a consumer group is in the given state, and return the group.
 
         Args:
             group_id: the group's id.
@@ -115,6 +115,6 @@ class GroupControls:
         Args:
             group_id: the group's id.
             generation_id: the group's generation.
-            members: group.instance.id, or None, by member id.
+            members: the group.instance.id, or None, of each member id.
         """
         self._groups.set_members(group_id, generation_id, members)

@@ -1,4 +1,4 @@
-"""Starting, stopping and freezing nodes, and choosing coordinators."""
+"""Starts, stops and freezes nodes, and chooses coordinators."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ class NodeControls:
         self._resume()
 
     def freeze_node(self, node_id: int) -> None:
-        """Make a node silent, like a process stopped by SIGSTOP: it accepts connections and reads
-        requests, but answers none.
+        """Freeze a node, like a process stopped by SIGSTOP: it accepts connections and reads
+        requests, but does not respond.
 
         It remains a leader, and as a follower it still replicates; use :meth:`pause_replication` to
         stop that too.
@@ -110,7 +110,7 @@ class NodeControls:
     async def _stop_all(self, *, keep_ports: bool) -> None:
         for node_id in self._nodes:
             self._go_down(node_id)
-        # Each is stopped now; a cancelled ``gather`` would not begin to.
+        # Stop all of them now: a cancelled ``gather`` might not start them.
         waits = [node.begin_stop(keep_port=keep_ports) for node in self._listeners()]
         self._suspend()
         await asyncio.gather(*waits)
@@ -136,8 +136,8 @@ class NodeControls:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of the running nodes, or of all nodes if none is running; the balancer's,
-        if there is one.
+        """The addresses of the running nodes, or of all nodes if none is running. If there is a
+        load balancer, its address.
         """
         nodes = [self._balancer] if self._balancer is not None else self._nodes.values()
         listed = [node for node in nodes if node.running] or [node for node in nodes if node.port]

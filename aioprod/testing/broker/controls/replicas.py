@@ -1,4 +1,4 @@
-"""Leaders, followers and how far they have replicated."""
+"""Leaders, followers, and the progress of replication."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ReplicaControls:
         self._store = store
 
     def leader(self, topic: str, partition: int) -> int:
-        """Return the node that leads a partition, or -1 if none does.
+        """Return the node that leads a partition, or -1 if it has no leader.
 
         Raises:
             BrokerError: if the partition does not exist.
@@ -23,7 +23,7 @@ class ReplicaControls:
         return self._store.get_partition(topic, partition).leadership.leader
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Make a node the leader of a partition, under the next leader epoch. Records that only the
+        """Make a node the leader of a partition, with the next leader epoch. Records that only the
         old leader has are lost.
 
         Raises:
@@ -57,7 +57,7 @@ class ReplicaControls:
         self._store.adapt_all()
 
     def resume_replication(self, node_id: int) -> None:
-        """Let a node fetch all records that it lacks at once, so that it is in sync again."""
+        """Let a node immediately fetch all records that it lacks, so that it is in sync again."""
         self._cluster.paused.discard(self._cluster.check_node(node_id))
         self._store.adapt_all()
 

@@ -36,12 +36,12 @@ class RequestControls:
         """Apply actions to the next requests of an API:
         ``cluster.on(ApiKey.PRODUCE, drop_after(), nth=3)``.
 
-        One request uses one rule. Rules of the same API are used in the order in which they were
-        made.
+        One rule applies to each request. Rules of the same API are used in the order of their
+        creation.
 
         Args:
             api_key: the API, such as ``ApiKey.PRODUCE``.
-            actions: what to do, such as ``fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)``.
+            actions: the actions, such as ``fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)``.
             nth: the first request to act on, counted from now.
             times: the number of requests to act on; None for no limit.
             where: count only requests for which this returns true.
@@ -73,7 +73,7 @@ class RequestControls:
         )
 
     def clear_rules(self) -> None:
-        """Remove all rules made by :meth:`on` and :meth:`on_every`."""
+        """Remove all rules created by :meth:`on` and :meth:`on_every`."""
         self._rules.clear()
 
     @property
@@ -95,8 +95,8 @@ class RequestControls:
         node: int | None = None,
         timeout_seconds: float = 10.0,
     ) -> None:
-        """Wait until ``count`` requests of an API have arrived since the cluster was created,
-        whether or not they were applied.
+        """Wait until ``count`` requests of an API have arrived since the cluster was created, even
+        if they were not applied.
 
         To wait for one more request:
         ``await cluster.wait_for_request(key, cluster.request_count(key) + 1)``.

@@ -1,4 +1,4 @@
-"""Creating, growing and deleting topics, and reading their records."""
+"""Creates, grows and deletes topics, and reads their records."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ class TopicControls:
 
         Args:
             name: the topic's name.
-            num_partitions: None for the broker's num.partitions.
+            num_partitions: the number of partitions; None for the broker's num.partitions.
             configs: topic settings by Kafka's names.
-            replication_factor: None for the broker's default.replication.factor.
+            replication_factor: the number of replicas; None for the broker's
+                default.replication.factor.
 
         Raises:
             BrokerError: if the topic exists or an argument is invalid.
@@ -84,7 +85,7 @@ class TopicControls:
 
         Args:
             topic: the topic's name.
-            partition: None for all partitions.
+            partition: the partition; None for all partitions.
             committed_only: leave out the records of open and aborted transactions.
 
         Raises:
@@ -119,18 +120,20 @@ class TopicControls:
         return self.records(topic)
 
     def apply_retention(self, topic: str | None = None, now_ms: int | None = None) -> int:
-        """Delete what retention.ms and retention.bytes of a topic allow to delete, as Kafka does in
-        the background, and return how many records that were.
+        """Delete the records that exceed a topic's retention.ms or retention.bytes, as Kafka does
+        in the background. Return the number of deleted records.
 
-        Whole batches are deleted, oldest first, and the partition starts later: those whose newest
-        record is older than retention.ms, and those that are not needed for retention.bytes.
+        Whole batches are deleted, oldest first: those whose newest record is older than
+        retention.ms, and those that are not needed for retention.bytes. The partition's start
+        offset advances.
 
         Args:
-            topic: None for all topics with cleanup.policy=delete.
+            topic: the topic; None for all topics with cleanup.policy=delete.
             now_ms: the time in milliseconds since 1970; None for the broker's clock.
 
         Raises:
-            BrokerError: if the topic does not exist, or its cleanup.policy has no ``delete``.
+            BrokerError: if the topic does not exist, or its cleanup.policy does not include
+                ``delete``.
         """
         now_ms = self._store.now_ms() if now_ms is None else now_ms
         removed = 0
@@ -143,18 +146,19 @@ class TopicControls:
 
     def compact(self, topic: str | None = None, now_ms: int | None = None) -> int:
         """Keep only the last record of each key, as Kafka's log cleaner does in the background, and
-        return how many records were removed.
+        return the number of removed records.
 
-        Offsets do not change. Records of open transactions and all after them stay, and so do
-        transaction markers; records of aborted transactions are removed. A tombstone stays until a
-        compaction that comes delete.retention.ms after the first one that saw it.
+        Offsets do not change. Records of open transactions, all records after them, and transaction
+        markers stay; records of aborted transactions are removed. A tombstone stays until a
+        compaction that runs delete.retention.ms after the first one that found it.
 
         Args:
-            topic: None for all topics with cleanup.policy=compact.
+            topic: the topic; None for all topics with cleanup.policy=compact.
             now_ms: the time in milliseconds since 1970; None for the broker's clock.
 
         Raises:
-            BrokerError: if the topic does not exist, or its cleanup.policy has no ``compact``.
+            BrokerError: if the topic does not exist, or its cleanup.policy does not include
+                ``compact``.
         """
         now_ms = self._store.now_ms() if now_ms is None else now_ms
         return sum(
@@ -179,8 +183,8 @@ class TopicControls:
         return having
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
-        """Delete the records of a partition before an offset, but none that consumers can't read
-        yet.
+        """Delete the records of a partition before an offset, except those that consumers can't
+        read yet.
 
         Raises:
             BrokerError: if the partition does not exist.

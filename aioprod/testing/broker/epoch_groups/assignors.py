@@ -1,4 +1,4 @@
-"""The assignors of the broker: they divide the partitions of all topics between the members that
+"""The assignors of the broker. They distribute the partitions of all topics among the members that
 subscribe to them. Both are deterministic.
 """
 
@@ -14,11 +14,11 @@ from aioprod.testing.broker.epoch_groups.member import NO_PARTITIONS, Partitions
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """What an assignor knows of a member.
+    """The data of a member that assignors use.
 
     Attributes:
-        instance_id: of a static member, which keeps its place if its member id changes.
-        topics: the topics that it subscribes to and that exist.
+        instance_id: the id of a static member, which keeps its place if its member id changes.
+        topics: the existing topics that it subscribes to.
         target: its partitions in the previous assignment.
     """
 
@@ -34,7 +34,7 @@ Assignor = Callable[[list[Subscriber], Counts], Targets]
 
 
 def assign_range(subscribers: list[Subscriber], counts: Counts) -> Targets:
-    """Give each member a range of each topic's partitions, in the order of instance ids, then of
+    """Assign each member a range of each topic's partitions, in the order of instance ids, then of
     member ids.
     """
     targets: dict[str, set[TopicIdPartition]] = {each.member_id: set() for each in subscribers}
@@ -58,8 +58,8 @@ def assign_range(subscribers: list[Subscriber], counts: Counts) -> Targets:
 
 
 def assign_uniform(subscribers: list[Subscriber], counts: Counts) -> Targets:
-    """Give all members numbers of partitions that differ by one at most, as far as their
-    subscriptions allow, and let each keep as many of its partitions as that allows.
+    """Assign all members the same number of partitions, or numbers that differ by one, if
+    subscriptions allow it. Each member keeps as many of its partitions as possible.
     """
     targets: dict[str, set[TopicIdPartition]] = {each.member_id: set() for each in subscribers}
     members: dict[uuid.UUID, list[str]] = defaultdict(list)
@@ -84,7 +84,9 @@ def assign_uniform(subscribers: list[Subscriber], counts: Counts) -> Targets:
 def _find_move(
     targets: dict[str, set[TopicIdPartition]], members: Mapping[uuid.UUID, list[str]]
 ) -> tuple[TopicIdPartition, str, str] | None:
-    """Return a partition whose move makes two members more equal, if there is one."""
+    """Return a partition whose move makes the numbers of two members more equal, if there is
+    one.
+    """
     for giver in sorted(targets, key=lambda name: -len(targets[name])):
         for place in sorted(targets[giver], reverse=True):
             taker = min(members[place[0]], key=lambda name: len(targets[name]))

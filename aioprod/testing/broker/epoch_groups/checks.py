@@ -1,6 +1,9 @@
-"""Which heartbeats are valid, whatever the state of the group."""
+"""Checks of heartbeats that do not depend on the state of the group, and of their patterns."""
 
 from __future__ import annotations
+
+import re
+from functools import lru_cache
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -12,11 +15,14 @@ from aioprod.testing.broker.epoch_groups.member import (
 )
 from aioprod.testing.broker.errors import RequestError
 
-_IDS_OF_MEMBERS_FROM = 1  # from this version on, members make their ids (KIP-1082)
+_IDS_OF_MEMBERS_FROM = 1  # from this version on, members generate their ids (KIP-1082)
+# Look-around, atomic groups, conditions, comments, references to groups. Kafka uses RE2, which
+# lacks these; Python supports RE2's expressions.
+_NOT_IN_RE2 = re.compile(r"(?<!\\)(?:\\\\)*(?:\(\?(?:[=!>#(]|<[=!]|P=)|\\[1-9])")
 
 
 def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
-    """Raise RequestError if a heartbeat is not valid."""
+    """Raise RequestError if a heartbeat is invalid."""
     problem = _problem(request, version)
     if problem is not None:
         raise RequestError(ErrorCode.INVALID_REQUEST, problem)
@@ -64,5 +70,21 @@ def _problem_of_join(request: ConsumerGroupHeartbeatRequest) -> str | None:
 
 
 def leaves(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether this is the heartbeat of a member that leaves."""
+    """Return whether this is the heartbeat of a member that leaves."""
     return request.member_epoch in (LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH)
+
+
+@lru_cache(maxsize=1000)
+def compile_pattern(text: str) -> re.Pattern[str]:
+    """Return the pattern, which must match whole names; raise RequestError
+    (INVALID_REGULAR_EXPRESSION) if it is not a valid RE2 expression.
+    """
+    try:
+        if _NOT_IN_RE2.search(text):
+            raise re.error("RE2 does not support this operator", text)
+        return re.compile(text)
+    except re.error as error:
+        raise RequestError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex `{text}` is not a valid regular expression: {error}.",
+        ) from None

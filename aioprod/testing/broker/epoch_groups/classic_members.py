@@ -1,6 +1,6 @@
-"""Members of a group of the consumer protocol that speak the classic protocol, while the group's
-consumers are migrated online (KIP-848). The coordinator assigns their partitions: to them it looks
-as if another member was the leader.
+"""Members of a group of the consumer protocol that use the classic protocol, while the group's
+consumers are migrated online (KIP-848). The coordinator assigns their partitions; to each of them,
+another member seems to be the leader.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def join(
     settings: GroupSettings,
     now: float,
 ) -> JoinGroupResponse:
-    """Let a member join or rejoin. It gets its epoch at once, as the generation.
+    """Let a member join or rejoin. It gets its epoch immediately, as the generation.
 
     Raises:
-        RequestError: if it may not join.
+        RequestError: if it can't join.
     """
     member_id = request.member_id or new_member_id
     if member_id not in group.members and len(group.members) >= settings.max_size:
@@ -78,7 +78,7 @@ def join(
 
 
 def _has_common(group: EpochGroup, protocols: Iterable[str]) -> bool:
-    """Whether one of these protocols is known to all members that speak the classic protocol."""
+    """Return whether all members that use the classic protocol support one of these protocols."""
     sides = [each.classic for each in group.members.values() if each.classic is not None]
     return any(all(name in side.protocols for side in sides) for name in protocols)
 
@@ -130,8 +130,9 @@ def sync(
 
 
 def heartbeat(group: EpochGroup, request: HeartbeatRequest, now: float) -> ErrorCode:
-    """Renew a member's session, and return whether it has to rejoin: to learn of a new epoch,
-    because it has given up partitions, or because others have given up its own.
+    """Renew a member's session, and return whether it has to rejoin: to receive a new epoch,
+    because it has released partitions, or because other members have released its target's
+    partitions.
 
     Raises:
         RequestError: if the sender is not a member in this epoch.
@@ -150,7 +151,7 @@ def heartbeat(group: EpochGroup, request: HeartbeatRequest, now: float) -> Error
 
 
 def leave(group: EpochGroup, leaving: list[MemberIdentity]) -> list[MemberResponse]:
-    """Remove members of either protocol, each with its own result."""
+    """Remove members of either protocol, and return a result for each."""
     epoch = group.epoch
     results = [
         MemberResponse(each.member_id, each.group_instance_id, _leave(group, each))
@@ -204,7 +205,7 @@ def _side(member: EpochMember) -> ClassicSide:
 
 
 def _expect_join(group: EpochGroup, member: EpochMember, now: float) -> None:
-    """Give a member that has to rejoin its rebalance timeout for that."""
+    """Set the rebalance timeout as the deadline for a member that has to rejoin."""
     deadline = Deadline("join", member.member_id)
     group.deadlines.setdefault(deadline, now + member.rebalance_timeout_ms / 1000)
 

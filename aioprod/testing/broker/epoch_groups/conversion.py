@@ -1,6 +1,6 @@
-"""Classic groups become groups of the consumer protocol when a member joins that speaks it, and
-become classic again when the last such member has left: ``group.consumer.migration.policy`` is
-``bidirectional``.
+"""Conversion of groups with ``group.consumer.migration.policy=bidirectional``. A classic group
+becomes a group of the consumer protocol when a member with this protocol joins, and a classic group
+again when the last such member has left.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from aioprod.testing.broker.groups.member import Member
 
 
 def upgrade(group: Group, topics: Topics, now: float) -> EpochGroup:
-    """Return a group of the consumer protocol with the members and the last assignment of a
-    classic one, whose generation is the epoch.
+    """Return a group of the consumer protocol with the members and the last assignment of a classic
+    group, whose generation is its epoch.
 
     Raises:
         RequestError: if its members are not consumers (GROUP_ID_NOT_FOUND).
@@ -67,7 +67,7 @@ def _as_epoch_member(group: Group, member: Member, topics: Topics) -> EpochMembe
 
 
 def answer_waiting(group: Group) -> None:
-    """Let the members rejoin that wait for responses of a group that was upgraded."""
+    """Make the members rejoin that wait for responses of an upgraded group."""
     code = ErrorCode.REBALANCE_IN_PROGRESS
     for member in group.members.values():
         member.answer_join(JoinGroupResponse(error_code=code, member_id=member.member_id))
@@ -75,8 +75,8 @@ def answer_waiting(group: Group) -> None:
 
 
 def downgrade(group: EpochGroup, generation_id: int, topics: Topics, now: float) -> Group:
-    """Return a classic group with the members of a group of the consumer protocol, all of which
-    speak the classic protocol, and with their targets.
+    """Return a classic group with the members and targets of a group of the consumer protocol, if
+    all members use the classic protocol.
     """
     made = Group(group.group_id, GroupState.STABLE, GroupState.STABLE, generation_id)
     for each in group.members.values():

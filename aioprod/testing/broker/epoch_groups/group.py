@@ -1,6 +1,6 @@
-"""The state of a group of the consumer protocol (KIP-848), and what a heartbeat changes.
+"""The state of a group of the consumer protocol (KIP-848), and its changes by heartbeats.
 
-Everything but the deadlines would be in the log: another coordinator begins with it, and with new
+The state is persistent except for the deadlines: a new coordinator continues with it and starts new
 sessions.
 """
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from aioprod.testing.broker.epoch_groups.assignors import ASSIGNORS, Subscriber
+from aioprod.testing.broker.epoch_groups.checks import compile_pattern
 from aioprod.testing.broker.epoch_groups.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -30,8 +31,6 @@ from aioprod.testing.broker.epoch_groups.modern import (
     ModernGroup,
     Topics,
 )
-from aioprod.testing.broker.epoch_groups.patterns import compile_pattern
-from aioprod.testing.broker.epoch_groups.reconciliation import reconcile
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.groups.group import CONSUMER, Deadline
 from aioprod.testing.broker.groups.member import Caller
@@ -44,7 +43,7 @@ class EpochGroup(ModernGroup[EpochMember]):
     """A group of the consumer protocol.
 
     Attributes:
-        assignor: the name of the assignor that made ``targets``.
+        assignor: the name of the assignor that computed ``targets``.
         static_members: member ids by group.instance.id.
     """
 
@@ -70,11 +69,11 @@ class EpochGroup(ModernGroup[EpochMember]):
 
     @property
     def is_classic_only(self) -> bool:
-        """Whether it has members, and all of them speak the classic protocol."""
+        """True if it has members and all of them use the classic protocol."""
         return bool(self.members) and all(each.classic for each in self.members.values())
 
     def check_commit(self, committer: Committer, *, in_transaction: bool) -> None:
-        """Raise RequestError unless the sender may commit offsets."""
+        """Raise RequestError if the sender is not allowed to commit offsets."""
         if committer.generation_id < 0 and not self.members:
             return
         if in_transaction and not committer.is_member:
@@ -107,8 +106,8 @@ class EpochGroup(ModernGroup[EpochMember]):
         """Let a member join, or move it towards its target.
 
         Args:
-            new_member_id: the id of a member that has none.
-            topics: all topics that exist.
+            new_member_id: the id for a member that has none.
+            topics: all existing topics.
 
         Raises:
             RequestError: if the member is not in this group or epoch.
@@ -131,15 +130,17 @@ class EpochGroup(ModernGroup[EpochMember]):
         topics have changed.
 
         Args:
-            owned: the partitions that the member says it has; None if it does not say.
+            owned: the partitions that the member reports; None if it reports none.
         """
         if member.member_id not in self.members:
             self.add(member)
             changed = True
         self._refresh(topics, changed=changed)
-        reconcile(
-            *(member, self.target_of(member.member_id), self.target_epoch),
-            *(self.reserved_by_others(member), owned),
+        member.reconcile(
+            self.target_of(member.member_id),
+            self.target_epoch,
+            self.reserved_by_others(member),
+            owned,
         )
 
     def reserved_by_others(self, member: EpochMember) -> Partitions:
@@ -149,7 +150,7 @@ class EpochGroup(ModernGroup[EpochMember]):
         )
 
     def leave(self, request: ConsumerGroupHeartbeatRequest) -> Beat:
-        """Remove a member, or note that a static member is away.
+        """Remove a member, or mark a static member as temporarily absent.
 
         Raises:
             RequestError: if it is not a member.
@@ -175,7 +176,7 @@ class EpochGroup(ModernGroup[EpochMember]):
         super(EpochGroup, self).remove(member_id)  # slots: dataclass makes another class
 
     def begin_sessions(self, settings: GroupSettings, now: float) -> None:
-        """Begin as a new coordinator does: with new sessions."""
+        """Start new sessions, like a new coordinator."""
         self.deadlines.clear()
         for member in self.members.values():
             self._set_deadlines(member, settings, now)
@@ -226,7 +227,7 @@ class EpochGroup(ModernGroup[EpochMember]):
     ) -> None:
         if epoch == member.epoch:
             return
-        # A member that has missed the response of its last heartbeat continues.
+        # Accept the previous epoch of a member that missed the response to its last heartbeat.
         if (
             epoch == member.previous_epoch
             and epoch < member.epoch
@@ -258,7 +259,7 @@ class EpochGroup(ModernGroup[EpochMember]):
         return self.members[owner]
 
     def replace(self, old: EpochMember, member_id: str) -> EpochMember:
-        """Let a static member that comes back take its partitions over."""
+        """Replace a static member that has rejoined with another id; keep its partitions."""
         del self.members[old.member_id]
         self._drop_deadlines(old.member_id)
         self.targets[member_id] = self.targets.pop(old.member_id, NO_PARTITIONS)
@@ -287,7 +288,7 @@ class EpochGroup(ModernGroup[EpochMember]):
             self.deadlines[rebalance] = now + member.rebalance_timeout_ms / 1000
 
     def renew_classic_session(self, member: EpochMember, side: ClassicSide, now: float) -> None:
-        """Extend the session of a member that speaks the classic protocol."""
+        """Extend the session of a member that uses the classic protocol."""
         self.deadlines[Deadline("session", member.member_id)] = now + side.session_timeout_ms / 1000
 
     # -- targets -----------------------------------------------------------------------------------
@@ -329,7 +330,7 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
 
 
 def _update(member: EpochMember, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> bool:
-    """Take over the fields that a heartbeat has; return whether the subscription has changed."""
+    """Store the fields of a heartbeat; return whether the subscription has changed."""
     before = member.topic_names, member.topic_regex
     member.classic = None
     member.client_id, member.client_host = caller.client_id, caller.client_host
@@ -347,7 +348,7 @@ def _update(member: EpochMember, request: ConsumerGroupHeartbeatRequest, caller:
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether a heartbeat says everything, so that its response does, too."""
+    """Return whether a heartbeat has all fields. Its response then has all fields, too."""
     return request.member_epoch == JOIN_EPOCH or (
         request.rebalance_timeout_ms != -1
         and (

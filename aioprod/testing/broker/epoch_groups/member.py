@@ -1,4 +1,4 @@
-"""What the coordinator knows of one member of a group of the consumer protocol."""
+"""The coordinator's state of one member of a group of the consumer protocol."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ NO_PARTITIONS: Partitions = frozenset()
 
 
 class Phase(StrEnum):
-    """How far a member is on the way to its target."""
+    """The progress of a member towards its target."""
 
     STABLE = "stable"
-    UNREVOKED = "unrevoked"  # it has partitions to give up
-    UNRELEASED = "unreleased"  # others have not given up some of its partitions yet
+    UNREVOKED = "unrevoked"  # it has partitions to release
+    UNRELEASED = "unreleased"  # other members have not released some of its partitions yet
 
 
 @dataclass(slots=True)
 class ClassicSide:
-    """What a member has that speaks the classic protocol.
+    """The additional state of a member that uses the classic protocol.
 
     Attributes:
         protocols: metadata by name, the preferred protocol first.
@@ -36,7 +36,7 @@ class ClassicSide:
 
     @property
     def protocol_name(self) -> str:
-        """The protocol that is named to the member: the one that it prefers."""
+        """The protocol in the member's responses: the one that it prefers."""
         return next(iter(self.protocols))
 
 
@@ -46,15 +46,15 @@ class EpochMember:
 
     Attributes:
         instance_id: group.instance.id of a static member (KIP-345), else None.
-        rebalance_timeout_ms: how long the member may take to give up partitions.
+        rebalance_timeout_ms: the maximum time that the member may take to release partitions.
         topic_names: the topics that it subscribes to by name.
         topic_regex: the regular expression that it subscribes by, if any.
-        assignor: the assignor that it asks for; None for any.
-        epoch: the epoch of its assignment; -2 while a static member is away.
-        previous_epoch: the epoch before, with which a member that missed a response continues.
+        assignor: the assignor that it requests; None for any.
+        epoch: the epoch of its assignment; -2 while a static member is temporarily absent.
+        previous_epoch: the previous epoch, which a member that missed a response still has.
         assigned: the partitions that it may read.
-        revoking: the partitions that it has to give up before it gets others.
-        classic: None if it speaks the consumer protocol.
+        revoking: the partitions that it has to release before it gets others.
+        classic: None if it uses the consumer protocol.
     """
 
     member_id: str
@@ -75,7 +75,7 @@ class EpochMember:
 
     @property
     def is_away(self) -> bool:
-        """Whether this is a static member that has left for a while."""
+        """True for a static member that has left temporarily."""
         return self.epoch == LEAVE_FOR_A_WHILE_EPOCH
 
     @property
@@ -87,3 +87,38 @@ class EpochMember:
         """Set the epoch."""
         if epoch != self.epoch:
             self.previous_epoch, self.epoch = self.epoch, epoch
+
+    def reconcile(
+        self,
+        target: Partitions,
+        target_epoch: int,
+        reserved_by_others: Partitions,
+        owned: Partitions | None,
+    ) -> None:
+        """Move towards the target as far as possible: first release the partitions that are
+        assigned to other members, then get others when their former owners have released them.
+
+        Args:
+            target: the member's partitions in ``target_epoch``.
+            target_epoch: the epoch of the target.
+            reserved_by_others: the partitions that other members have, or have to release.
+            owned: the partitions that the member reports; None if it reports none.
+        """
+        if self.phase is Phase.STABLE and self.epoch == target_epoch:
+            return
+        if self.phase is Phase.UNREVOKED and _has_any(owned, self.revoking):
+            return
+        kept = self.assigned & target
+        to_revoke = self.assigned - target
+        if to_revoke and _has_any(owned, to_revoke):
+            self.assigned, self.revoking, self.phase = kept, to_revoke, Phase.UNREVOKED
+            return
+        added = target - kept
+        free = added - reserved_by_others
+        self.assigned, self.revoking = kept | free, NO_PARTITIONS
+        self.phase = Phase.STABLE if free == added else Phase.UNRELEASED
+        self.move_to(target_epoch)
+
+
+def _has_any(owned: Partitions | None, partitions: Partitions) -> bool:
+    return owned is None or bool(owned & partitions)

@@ -1,5 +1,5 @@
-"""What groups have in common whose coordinator assigns partitions: those of the consumer protocol
-(KIP-848) and share groups (KIP-932). Kafka calls them modern groups.
+"""The common parts of groups whose coordinator assigns partitions: those of the consumer protocol
+(KIP-848), and share groups (KIP-932). Kafka calls them modern groups.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class EpochGroupState(StrEnum):
     """Kafka's names for the states of a group."""
 
     EMPTY = "Empty"
-    ASSIGNING = "Assigning"  # the next heartbeat makes new targets
+    ASSIGNING = "Assigning"  # the next heartbeat computes new targets
     RECONCILING = "Reconciling"  # some members are not at their targets yet
     STABLE = "Stable"
 
 
 class TopicInfo(NamedTuple):
-    """What groups know of a topic: its id, and its number of partitions."""
+    """The data of a topic that groups use: its id and its number of partitions."""
 
     topic_id: uuid.UUID
     partition_count: int
@@ -43,7 +43,7 @@ class Beat(NamedTuple):
     """The response to a heartbeat.
 
     Attributes:
-        assignment: the member's partitions; None if it knows them.
+        assignment: the member's partitions; None if they have not changed.
     """
 
     member_id: str
@@ -56,10 +56,10 @@ class ModernGroup(ABC, Generic[MemberT]):
     """A group whose coordinator assigns partitions.
 
     Attributes:
-        epoch: raised by each change of members, subscriptions and topics.
+        epoch: incremented by each change of members, subscriptions and topics.
         target_epoch: the epoch of ``targets``.
-        targets: the partitions that each member is to have.
-        topics: the subscribed topics that exist, as of ``epoch``.
+        targets: the partitions that each member is assigned.
+        topics: the existing topics that members subscribe to in ``epoch``.
         members: by member id, in the order in which they joined.
         deadlines: in seconds of the event loop's clock.
     """
@@ -72,7 +72,7 @@ class ModernGroup(ABC, Generic[MemberT]):
     members: dict[str, MemberT] = field(default_factory=dict)
     deadlines: dict[Deadline, float] = field(default_factory=dict)
 
-    # -- what the kinds do differently -------------------------------------------------------------
+    # -- for subclasses ----------------------------------------------------------------------------
 
     @property
     @abstractmethod
@@ -81,7 +81,7 @@ class ModernGroup(ABC, Generic[MemberT]):
 
     @abstractmethod
     def check_commit(self, committer: Committer, *, in_transaction: bool) -> None:
-        """Raise RequestError unless the sender may commit offsets."""
+        """Raise RequestError if the sender is not allowed to commit offsets."""
 
     @abstractmethod
     def _names_of(self, member: MemberT, topics: Topics) -> set[str]:
@@ -89,7 +89,7 @@ class ModernGroup(ABC, Generic[MemberT]):
 
     @abstractmethod
     def _assign(self) -> None:
-        """Make the targets of the present epoch."""
+        """Compute the targets of the current epoch."""
 
     # -- members -----------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class ModernGroup(ABC, Generic[MemberT]):
         return frozenset(self.topics)
 
     def target_of(self, member_id: str) -> Partitions:
-        """Return the partitions that a member is to have."""
+        """Return the target assignment of a member."""
         return self.targets.get(member_id, NO_PARTITIONS)
 
     def topics_of(self, member_id: str) -> set[str]:
@@ -117,7 +117,7 @@ class ModernGroup(ABC, Generic[MemberT]):
         return member
 
     def remove(self, member_id: str) -> None:
-        """Remove a member. Others get its partitions with their next heartbeats."""
+        """Remove a member. Other members get its partitions in their next heartbeats."""
         del self.members[member_id]
         self.targets.pop(member_id, None)
         self._drop_deadlines(member_id)
@@ -128,7 +128,7 @@ class ModernGroup(ABC, Generic[MemberT]):
             self._assign()
 
     def expire(self, now: float) -> None:
-        """Remove the members whose time is over."""
+        """Remove the members whose sessions have expired."""
         for deadline, due in sorted(self.deadlines.items(), key=lambda each: each[1]):
             if due <= now and deadline.member_id in self.members:
                 self.remove(deadline.member_id)
@@ -140,7 +140,7 @@ class ModernGroup(ABC, Generic[MemberT]):
     # -- targets -----------------------------------------------------------------------------------
 
     def assign_again(self) -> None:
-        """Begin a new epoch; the next heartbeat makes its targets.
+        """Begin a new epoch; the next heartbeat computes its targets.
 
         Raises:
             RequestError: if the group has no members.
@@ -152,7 +152,7 @@ class ModernGroup(ABC, Generic[MemberT]):
         self.epoch += 1
 
     def _refresh(self, topics: Topics, *, changed: bool) -> None:
-        """Make new targets if members, subscriptions or topics have changed."""
+        """Compute new targets if members, subscriptions or topics have changed."""
         present = {name: topics[name] for name in sorted(self._wanted(topics))}
         if changed or present != self.topics:
             self.topics = present

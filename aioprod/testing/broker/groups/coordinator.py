@@ -45,7 +45,7 @@ class GroupCoordinator(GroupRegistry):
     """Handles the requests of groups.
 
     Args:
-        topics: returns all topics that exist.
+        topics: a function that returns all existing topics.
         configs: the settings of groups that clients set.
     """
 
@@ -126,7 +126,7 @@ class GroupCoordinator(GroupRegistry):
                 self.changed(group)
 
     def sync(self, request: SyncGroupRequest) -> asyncio.Future[SyncGroupResponse]:
-        """Return a member's assignment; the leader sends those of all members.
+        """Return a member's assignment. The leader's request contains those of all members.
 
         Raises:
             RequestError: if the sender is not a member of this generation.
@@ -157,7 +157,7 @@ class GroupCoordinator(GroupRegistry):
         return code
 
     def leave(self, group_id: str, leaving: list[MemberIdentity]) -> list[MemberResponse]:
-        """Remove members, each with its own result; raise RequestError if the group does not
+        """Remove members, and return a result for each; raise RequestError if the group does not
         exist.
         """
         group, now = self._of_consumers(group_id), asyncio.get_running_loop().time()
@@ -170,11 +170,11 @@ class GroupCoordinator(GroupRegistry):
         return results
 
     def consumer_heartbeat(self, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Beat:
-        """Let a member of the consumer protocol join, move to its target, or leave. An empty
-        classic group becomes one of the consumer protocol.
+        """Let a member of the consumer protocol join, move to its target assignment, or leave. An
+        empty classic group is converted to the consumer protocol.
 
         Raises:
-            RequestError: if the request is not valid, or not in this epoch.
+            RequestError: if the request is invalid, or its epoch is not the current one.
         """
         check_heartbeat(request, caller.api_version)
         group = self.groups.get(request.group_id)
@@ -199,7 +199,7 @@ class GroupCoordinator(GroupRegistry):
             new_member_id = "" if request.member_id else str(self._new_uuid())
             settings = self.settings_of(group.group_id)
             beat = group.heartbeat(request, new_member_id, caller, self._topics(), settings, now)
-            if classic is not None:  # only now: a member that is refused changes nothing
+            if classic is not None:  # only now, because a refused member must not change anything
                 self._replace(classic, group)
                 answer_waiting(classic)
             return beat
@@ -208,10 +208,10 @@ class GroupCoordinator(GroupRegistry):
                 self._removed(group)
 
     def share_heartbeat(self, request: ShareGroupHeartbeatRequest, caller: Caller) -> Beat:
-        """Let a member of a share group join, learn of its partitions, or leave.
+        """Let a member of a share group join, get its partitions, or leave.
 
         Raises:
-            RequestError: if the request is not valid, or not in this epoch.
+            RequestError: if the request is invalid, or its epoch is not the current one.
         """
         check_share_heartbeat(request)
         group = self.groups.get(request.group_id)
@@ -255,8 +255,8 @@ class GroupCoordinator(GroupRegistry):
         return group
 
     def check_commit(self, group_id: str, committer: Committer, *, in_transaction: bool) -> None:
-        """Raise RequestError unless the sender may commit offsets now. Create the group if it does
-        not exist.
+        """Raise RequestError if the sender is not allowed to commit offsets now. Create the group
+        if it does not exist.
         """
         group = self.groups.get(group_id)
         if group is None:
@@ -289,8 +289,8 @@ class GroupCoordinator(GroupRegistry):
         )
 
     def _classic(self, group_id: str) -> Group:
-        """Return a classic group. Create it if it does not exist, also instead of one of the
-        consumer protocol.
+        """Return a classic group. Create it if it does not exist, replacing a group of the consumer
+        protocol.
         """
         group = self.groups.get(group_id)
         if isinstance(group, Group):
@@ -300,8 +300,8 @@ class GroupCoordinator(GroupRegistry):
         return self._add(Group(group_id))
 
     def _removed(self, group: EpochGroup | ShareGroup) -> None:
-        """Note a change by which members may have left. With only classic members, a group of the
-        consumer protocol becomes a classic one, and they rejoin.
+        """Handle a change that may have removed members. If a group of the consumer protocol has
+        only classic members left, it is converted to a classic group, and they rejoin.
         """
         if isinstance(group, EpochGroup) and group.is_classic_only:
             now = asyncio.get_running_loop().time()
@@ -325,8 +325,8 @@ class GroupCoordinator(GroupRegistry):
     def set_members(
         self, group_id: str, generation_id: int, members: Mapping[str, str | None]
     ) -> None:
-        """Set the members of a group: group.instance.id or None by member id. They have no
-        sessions, so they never expire.
+        """Set the members of a group: the group.instance.id, or None, of each member id. They have
+        no sessions, so they never expire.
         """
         group = self._classic(group_id)
         membership.set_members(group, generation_id, members)
@@ -345,8 +345,8 @@ class GroupCoordinator(GroupRegistry):
         self.changed(group)
 
     def rebalance(self, group_id: str) -> None:
-        """Make all members rejoin, or begin a new epoch; raise RequestError if the group has
-        none.
+        """Make all members rejoin, or begin a new epoch; raise RequestError if the group has no
+        members.
         """
         present = self.groups.get(group_id)
         if isinstance(present, ModernGroup):

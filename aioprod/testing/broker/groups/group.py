@@ -13,7 +13,7 @@ from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.groups.member import Member
 from aioprod.testing.broker.groups.subscription import read_topics
 
-CONSUMER = "consumer"  # the protocol type of consumers; others are, for example, of Kafka Connect
+CONSUMER = "consumer"  # the protocol type of consumers; Kafka Connect, for example, has another one
 
 
 class GroupState(StrEnum):
@@ -38,7 +38,7 @@ SYNC_DEADLINE = Deadline("sync")
 
 
 class StoredState(NamedTuple):
-    """The state that a coordinator would find in the log."""
+    """The state that a new coordinator would read from the log."""
 
     generation_id: int
     protocol_type: str | None
@@ -52,16 +52,16 @@ class Group:
     """A classic consumer group.
 
     Attributes:
-        previous_state: the state before ``state``. A rebalance of an empty group waits for more
+        previous_state: the state before ``state``. The rebalance of an empty group waits for more
             members.
         members: by member id, in the order in which they joined.
         static_members: member ids by group.instance.id.
-        pending_joins: member ids given to clients that have not joined with them yet (KIP-394).
-        pending_syncs: the members of this generation that have not asked for their assignment yet.
-        new_member_added: whether a member has joined since the initial delay was last extended.
-        initial_left_ms: how long the initial delay may still be extended.
+        pending_joins: member ids assigned to clients that have not joined with them yet (KIP-394).
+        pending_syncs: the members of this generation that have not requested their assignment yet.
+        new_member_added: True if a member has joined since the initial delay was last extended.
+        initial_left_ms: the time by which the initial delay may still be extended.
         deadlines: in seconds of the event loop's clock.
-        stored: the last state that would be in the log, with which another coordinator begins.
+        stored: the last state that would be in the log, which a new coordinator starts with.
     """
 
     group_id: str
@@ -91,19 +91,19 @@ class Group:
 
     @property
     def all_joined(self) -> bool:
-        """Whether all members have rejoined."""
+        """True if all members have rejoined."""
         return not self.pending_joins and all(member.joins for member in self.members.values())
 
     @property
     def is_rebalancing_from_empty(self) -> bool:
-        """Whether this is the first rebalance, which ends only after its delay."""
+        """True during the first rebalance, which ends only after its delay."""
         return (
             self.state is GroupState.PREPARING_REBALANCE and self.previous_state is GroupState.EMPTY
         )
 
     @property
     def subscribed_topics(self) -> frozenset[str]:
-        """The topics that the group's consumers subscribe to; none if its members are not
+        """The topics that the group's consumers subscribe to; empty if its members are not
         consumers.
         """
         if self.protocol_type != CONSUMER:
@@ -112,8 +112,8 @@ class Group:
         return frozenset(topic for each in topics if each is not None for topic in each)
 
     def supports(self, protocol_type: str, protocols: dict[str, bytes]) -> bool:
-        """Return whether a member with these protocols may join: all other members must know one of
-        them.
+        """Return whether a member with these protocols may join: all other members must support one
+        of them.
         """
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and protocols)
@@ -122,7 +122,7 @@ class Group:
         return protocol_type == self.protocol_type and bool(common & protocols.keys())
 
     def select_protocol(self) -> str:
-        """Return the protocol that most members prefer among those that all know."""
+        """Return the protocol that most members prefer among those that all support."""
         common = self._common_protocols()
         votes = Counter(
             next(name for name in member.protocols if name in common)
@@ -172,7 +172,7 @@ class Group:
         return member
 
     def check_generation(self, generation_id: int) -> None:
-        """Raise RequestError unless this is the present generation."""
+        """Raise RequestError unless this is the current generation."""
         if generation_id != self.generation_id:
             raise RequestError(
                 ErrorCode.ILLEGAL_GENERATION,
@@ -182,7 +182,7 @@ class Group:
     # -- small changes -----------------------------------------------------------------------------
 
     def move_to(self, state: GroupState) -> None:
-        """Change the state."""
+        """Switch to another state."""
         self.previous_state, self.state = self.state, state
 
     def add(self, member: Member, protocol_type: str) -> None:
@@ -199,8 +199,8 @@ class Group:
     def rename(self, old: Member, member_id: str) -> Member:
         """Give a static member a new id and keep its assignment. Return the new member.
 
-        As in Kafka, an assignment that the old id has not asked for remains pending, even if the
-        new id asks: after the rebalance timeout all members rejoin.
+        As in Kafka, if the old id has not requested its assignment, the request remains pending
+        even if the new id sends one: after the rebalance timeout all members rejoin.
         """
         member = replace(old.as_stored(), member_id=member_id)
         was_leader = self.leader_id == old.member_id
@@ -215,7 +215,7 @@ class Group:
         return member
 
     def remove(self, member_id: str) -> None:
-        """Remove a member or a pending one, and its session. If it was the leader, another member
+        """Remove a member or pending member, and its session. If it was the leader, another member
         becomes the leader.
         """
         member = self.members.pop(member_id, None)
@@ -239,14 +239,14 @@ class Group:
     # -- the state in the log ----------------------------------------------------------------------
 
     def store(self) -> None:
-        """Keep the present generation for the next coordinator."""
+        """Keep the current generation for the next coordinator."""
         members = tuple(member.as_stored() for member in self.members.values())
         self.stored = StoredState(
             self.generation_id, self.protocol_type, self.protocol_name, self.leader_id, members
         )
 
     def restore(self, now: float) -> None:
-        """Begin as a new coordinator does: with the stored state and new sessions."""
+        """Start like a new coordinator: with the stored state and new sessions."""
         kept = self.stored
         self.generation_id, self.protocol_type, self.protocol_name, self.leader_id = kept[:4]
         self.members = {member.member_id: member.as_stored() for member in kept.members}

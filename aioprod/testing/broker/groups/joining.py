@@ -1,4 +1,4 @@
-"""Joining a group: new members, members that rejoin, and static members that were restarted."""
+"""Handles members that join a group: new ones, those that rejoin, and restarted static members."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Joining:
         self._reply = reply
 
     def run(self, new_member_id: str) -> None:
-        """Answer at once, or let the request wait for other members. ``new_member_id`` is for a
+        """Respond at once, or let the request wait for other members. ``new_member_id`` is for a
         client without an id.
         """
         group, request = self._group, self._request
@@ -105,7 +105,7 @@ class Joining:
         if (group.state is GroupState.COMPLETING_REBALANCE and is_same) or (
             group.state is GroupState.STABLE and is_same and not is_leader
         ):
-            member.joins.append(self._reply)  # it may have missed the response
+            member.joins.append(self._reply)  # the client may have missed the response
             answer_join(group, member, with_members=is_leader)
             return
         member.update(request)
@@ -136,7 +136,7 @@ class Joining:
             begin_rebalance(group, self._settings, self._now)
 
     def _take_over(self, member: Member, leader_before: str | None) -> None:
-        """Continue with the old member's assignment, without a rebalance."""
+        """Take over the old member's assignment without a rebalance."""
         group = self._group
         group.store()
         if self._caller.api_version >= _SKIPS_FROM:

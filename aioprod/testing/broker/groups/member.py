@@ -29,7 +29,7 @@ class Member:
         instance_id: group.instance.id of a static member (KIP-345), else None.
         protocols: metadata by name, the preferred protocol first.
         assignment: the bytes that the leader assigned.
-        is_new: whether it has not been in a generation yet, so that it may not know its id.
+        is_new: True if it has not been in a generation yet, so that it may not know its id.
         joins: the JoinGroup requests that wait for other members; a client that timed out has
             several.
         syncs: the SyncGroup requests that wait for the leader's assignment.
@@ -49,7 +49,7 @@ class Member:
 
     @classmethod
     def of(cls, member_id: str, request: JoinGroupRequest, caller: Caller) -> Self:
-        """Make a new member from a JoinGroup request."""
+        """Create a member from a JoinGroup request."""
         return cls(
             member_id,
             request.group_instance_id,
@@ -62,8 +62,8 @@ class Member:
 
     @property
     def may_be_silent(self) -> bool:
-        """Whether the member waits for a response and can't send heartbeats until then. New
-        members expire anyway.
+        """True if the member waits for a response and can't send heartbeats until then. New members
+        expire in any case.
         """
         return not self.is_new and bool(self.joins or self.syncs)
 
@@ -74,13 +74,13 @@ class Member:
         self.rebalance_timeout_ms = request.rebalance_timeout_ms
 
     def answer_join(self, response: JoinGroupResponse) -> None:
-        """Answer all pending JoinGroup requests."""
+        """Respond to all pending JoinGroup requests."""
         waiting, self.joins = self.joins, []
         for reply in waiting:
             reply(response)
 
     def answer_sync(self, response: SyncGroupResponse) -> None:
-        """Answer all pending SyncGroup requests."""
+        """Respond to all pending SyncGroup requests."""
         waiting, self.syncs = self.syncs, []
         for reply in waiting:
             reply(response)

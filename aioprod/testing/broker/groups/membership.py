@@ -1,4 +1,4 @@
-"""Requests of members after they have joined, and expired sessions."""
+"""Handles requests of members that have joined, and expired sessions."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from aioprod.testing.broker.offsets import Committer
 
 
 def sync(group: Group, request: SyncGroupRequest, now: float, reply: SyncReply) -> None:
-    """Answer with the assignment, or wait for the leader's; raise RequestError if the sender is not
-    a member of this generation.
+    """Respond with the assignment, or wait until the leader has sent it; raise RequestError if the
+    sender is not a member of this generation.
     """
     member = group.check_member(request.member_id, request.group_instance_id)
     group.check_generation(request.generation_id)
@@ -78,8 +78,8 @@ def heartbeat(group: Group, request: HeartbeatRequest, now: float) -> ErrorCode:
 def leave(
     group: Group, leaving: list[MemberIdentity], settings: GroupSettings, now: float
 ) -> list[MemberResponse]:
-    """Remove members, each with its own result. An administrator identifies static members by their
-    instance ids only.
+    """Remove members, and return a result for each. An administrator identifies static members only
+    by their instance ids.
     """
     results = [
         MemberResponse(each.member_id, each.group_instance_id, _leave(group, each))
@@ -116,8 +116,8 @@ def _rebalance_without(group: Group, settings: GroupSettings, now: float) -> Non
 
 
 def check_commit(group: Group, committer: Committer, *, in_transaction: bool) -> None:
-    """Raise RequestError unless the sender may commit offsets. A client that is not a member may,
-    if the group is empty or in a transaction.
+    """Raise RequestError if the sender is not allowed to commit offsets. A client that is not a
+    member is allowed to if the group is empty, or in a transaction.
     """
     if committer.generation_id < 0 and group.state is GroupState.EMPTY:
         return
@@ -146,7 +146,7 @@ def commit_keeps_session(group: Group, committer: Committer, now: float) -> None
 
 
 def expire(group: Group, settings: GroupSettings, now: float) -> None:
-    """Handle the deadlines that have passed, the oldest first."""
+    """Handle the deadlines that have passed, oldest first."""
     while due := sorted(
         (when, deadline) for deadline, when in group.deadlines.items() if when <= now
     ):
@@ -183,14 +183,14 @@ def _end_joining_if_all_joined(group: Group, now: float) -> None:
 
 
 def expire_member(group: Group, member_id: str, settings: GroupSettings, now: float) -> None:
-    """End a member's session, even if it waits for a response; raise RequestError if it does not
-    exist.
+    """End a member's session, even if the member waits for a response; raise RequestError if the
+    member does not exist.
     """
     _remove_silent(group, group.check_member(member_id, None), settings, now)
 
 
 def rebalance(group: Group, settings: GroupSettings, now: float) -> None:
-    """Make all members rejoin, unless a rebalance has begun."""
+    """Make all members rejoin, unless a rebalance is in progress."""
     if not group.members:
         raise RequestError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group.group_id!r} has no members")
     if group.state is not GroupState.PREPARING_REBALANCE:
@@ -198,8 +198,8 @@ def rebalance(group: Group, settings: GroupSettings, now: float) -> None:
 
 
 def move(group: Group, now: float) -> None:
-    """Move a group to another coordinator: pending requests have to be sent to it, and it begins
-    with the stored state.
+    """Move a group to another coordinator: clients must resend pending requests to it, and it
+    starts with the stored state.
     """
     for member in group.members.values():
         member.answer_join(
@@ -210,7 +210,9 @@ def move(group: Group, now: float) -> None:
 
 
 def set_members(group: Group, generation_id: int, members: Mapping[str, str | None]) -> None:
-    """Set the members of a group without clients: group.instance.id or None by member id."""
+    """Set the members of a group without clients: the group.instance.id, or None, of each member
+    id.
+    """
     group.deadlines.clear()
     for member in list(group.members.values()):
         remove_member(group, member)

@@ -19,7 +19,7 @@ _REBALANCES_FROM = (GroupState.EMPTY, GroupState.STABLE, GroupState.COMPLETING_R
 
 
 def rebalance_or_continue(group: Group, settings: GroupSettings, now: float) -> None:
-    """Begin a rebalance after members have changed, or end the present one if it is complete."""
+    """Begin a rebalance after a change of members, or end the current one if it is complete."""
     if group.state in _REBALANCES_FROM:
         begin_rebalance(group, settings, now)
     else:
@@ -97,7 +97,7 @@ def end_joining(group: Group, now: float) -> None:
 
 
 def _elect_leader(group: Group) -> bool:
-    """Make a member that has rejoined the leader. Return False if there is none."""
+    """Choose a member that has rejoined as the leader. Return False if there is none."""
     leader = group.members.get(group.leader_id or "")
     if leader is not None and leader.joins:
         return True
@@ -115,7 +115,7 @@ def answer_join(
     skip_assignment: bool = False,
     leader_id: str | None = None,
 ) -> None:
-    """Send a member the present generation. ``leader_id`` overrides the leader to name."""
+    """Send a member the current generation. ``leader_id`` overrides the leader in the response."""
     member.answer_join(
         JoinGroupResponse(
             generation_id=group.generation_id,
@@ -132,7 +132,7 @@ def answer_join(
 def send_assignments(
     group: Group, assignments: Mapping[str, bytes], code: ErrorCode, now: float
 ) -> None:
-    """Set the assignments, and answer the members that wait for theirs."""
+    """Set the assignments, and send them to the members that wait for theirs."""
     for member in group.members.values():
         member.assignment = assignments.get(member.member_id, b"")
         if member.syncs:
@@ -143,7 +143,7 @@ def send_assignments(
 
 
 def assignment_of(group: Group, member: Member) -> SyncGroupResponse:
-    """Make the response with a member's assignment."""
+    """Return the response with a member's assignment."""
     return SyncGroupResponse(
         protocol_type=group.protocol_type,
         protocol_name=group.protocol_name,
@@ -152,14 +152,14 @@ def assignment_of(group: Group, member: Member) -> SyncGroupResponse:
 
 
 def sync_timed_out(group: Group, settings: GroupSettings, now: float) -> None:
-    """Remove the members that have not asked for their assignment."""
+    """Remove the members that have not requested their assignment."""
     for member_id in list(group.pending_syncs):
         group.remove(member_id)
     begin_rebalance(group, settings, now)
 
 
 def remove_member(group: Group, member: Member) -> None:
-    """Remove a member that left or expired, and answer its pending requests."""
+    """Remove a member that left or expired, and respond to its pending requests."""
     member.answer_join(JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
     member.answer_sync(SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
     group.remove(member.member_id)

@@ -38,7 +38,7 @@ class GroupRegistry(ABC):
 
     @abstractmethod
     def _move(self, group: AnyGroup, now: float) -> None:
-        """Let a group begin at another coordinator, with the state that would be in the log."""
+        """Move a group to another coordinator, with the state that would be in the log."""
 
     def _add(self, group: GroupT) -> GroupT:
         self.groups[group.group_id] = group
@@ -51,7 +51,7 @@ class GroupRegistry(ABC):
         del self.groups[group.group_id], self._homes[group.group_id]
 
     def _replace(self, group: Group | EpochGroup, other: Group | EpochGroup) -> None:
-        """Let a group become one of the other type."""
+        """Replace a group with one of the other type."""
         group.deadlines.clear()
         self._arm(group)
         self.groups[group.group_id] = other

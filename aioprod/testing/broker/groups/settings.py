@@ -11,21 +11,23 @@ from aioprod.public_module import set_module
 @set_module("aioprod.testing")
 @dataclass(slots=True, frozen=True)
 class GroupSettings:
-    """The broker's settings for consumer groups. All defaults but the first and that of
-    ``consumer_heartbeat_interval_ms`` are Kafka's.
+    """The broker's settings for consumer groups. Except for ``initial_rebalance_delay_ms`` and
+    ``consumer_heartbeat_interval_ms``, the defaults are Kafka's.
 
     Args:
-        initial_rebalance_delay_ms: how long the first rebalance of an empty group waits for more
-            members (group.initial.rebalance.delay.ms; Kafka's default is 3000). With 0 a consumer
-            gets its partitions at once.
-        min_session_timeout_ms: the shortest session.timeout.ms of a member
-            (group.min.session.timeout.ms). Shorter ones are refused with INVALID_SESSION_TIMEOUT.
-        max_session_timeout_ms: the longest session.timeout.ms (group.max.session.timeout.ms).
-        max_size: the most members of a group (group.max.size). More are refused with
-            GROUP_MAX_SIZE_REACHED. In groups of the consumer protocol group.consumer.max.size.
+        initial_rebalance_delay_ms: the time that the first rebalance of an empty group waits for
+            more members (group.initial.rebalance.delay.ms; Kafka's default is 3000). With 0, a
+            consumer gets its partitions at once.
+        min_session_timeout_ms: the minimum session.timeout.ms of a member
+            (group.min.session.timeout.ms). Shorter timeouts are refused with
+            INVALID_SESSION_TIMEOUT.
+        max_session_timeout_ms: the maximum session.timeout.ms (group.max.session.timeout.ms).
+        max_size: the maximum number of members of a group (group.max.size; for groups of the
+            consumer protocol group.consumer.max.size). Further members are refused with
+            GROUP_MAX_SIZE_REACHED.
         consumer_session_timeout_ms: the session timeout of members of the consumer protocol
             (KIP-848, group.consumer.session.timeout.ms).
-        consumer_heartbeat_interval_ms: how often they send heartbeats, by which they learn of
+        consumer_heartbeat_interval_ms: the interval of their heartbeats, whose responses contain
             changes (group.consumer.heartbeat.interval.ms; Kafka's default is 5000).
 
     Raises:
@@ -54,8 +56,8 @@ class GroupSettings:
                 raise ConfigError(f"{name}={value}: must be at least {lowest}")
 
     def as_broker_settings(self) -> dict[str, str]:
-        """Return the settings of all brokers, by Kafka's names. Members learn of changes quickly,
-        and settings of groups may be lower than with Kafka's defaults.
+        """Return the settings of all brokers, by Kafka's names. Members get changes quickly, and
+        the settings of groups may be lower than Kafka's defaults allow.
         """
         session, interval = self.consumer_session_timeout_ms, self.consumer_heartbeat_interval_ms
         numbers = {

@@ -44,20 +44,20 @@ class GroupMember:
 @set_module("aioprod.testing")
 @dataclass(slots=True, frozen=True)
 class ConsumerGroup:
-    """The state of a group at one moment.
+    """The state of a group at a point in time.
 
     Attributes:
         state: "Empty", "PreparingRebalance" (members join), "CompletingRebalance" (the leader
             computes the assignment) or "Stable"; with the consumer protocol (KIP-848) "Empty",
-            "Assigning" (the next heartbeat makes a new assignment), "Reconciling" (members move to
-            their new partitions) or "Stable".
-        generation_id: incremented by each rebalance; with the consumer protocol the group's epoch.
+            "Assigning" (the next heartbeat computes a new assignment), "Reconciling" (members move
+            to their new partitions) or "Stable".
+        generation_id: incremented by each rebalance; with the consumer protocol, the group's epoch.
         protocol_type: "consumer" for consumers, "share" for share groups; None if the group never
             had a member.
-        protocol_name: the assignment strategy that the members agreed on, or by which the broker
-            assigns, such as "range"; None if there is none at present.
-        leader_id: the member that computes the assignment; None without members, and with the
-            consumer protocol.
+        protocol_name: the assignment strategy of the members or, with the consumer protocol, of the
+            broker, such as "range"; None if there is none.
+        leader_id: the member that computes the assignment; None if there are no members, and with
+            the consumer protocol.
         members: the members by id.
         offsets: the committed offsets.
     """

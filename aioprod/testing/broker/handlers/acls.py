@@ -18,7 +18,7 @@ from aioprod.testing.broker.request_context import RequestContext
 
 
 class FilterFields(Protocol):
-    """A filter in a request; two APIs have it."""
+    """A filter in a request; two APIs have such a class."""
 
     resource_type_filter: int
     resource_name_filter: str | None
@@ -30,7 +30,7 @@ class FilterFields(Protocol):
 
 
 def get_authorizer(context: RequestContext) -> Authorizer:
-    """Return the cluster's authorizer; raise RequestError if it has none, or if the whole request
+    """Return the cluster's authorizer; raise RequestError if there is none, or if the whole request
     is refused.
     """
     if code := context.failure():

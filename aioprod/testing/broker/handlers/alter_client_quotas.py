@@ -1,4 +1,6 @@
-"""AlterClientQuotas (KIP-546): set and remove quotas, all of an entity or none."""
+"""AlterClientQuotas (KIP-546): set and remove quotas. An entity's quotas are all changed or not at
+all.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from aioprod.testing.broker.request_context import RequestContext
 
 @handles(AlterConfigsRequest)
 async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
-    """Change the valid resources; each resource has its own result."""
+    """Change the valid resources; each resource has a separate result."""
     results = alter_each(
         request.resources, _new_overrides, validate_only=request.validate_only, context=context
     )

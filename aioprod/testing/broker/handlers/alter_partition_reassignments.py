@@ -1,5 +1,5 @@
-"""AlterPartitionReassignments (KIP-455): move partitions to other nodes. They move at once, so no
-reassignment is ever in progress.
+"""AlterPartitionReassignments (KIP-455): move partitions to other nodes. They move immediately, so
+no reassignment is ever in progress.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsets: where a share group without members begins (KIP-932)."""
+"""AlterShareGroupOffsets: set the start offsets of a share group without members (KIP-932)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aioprod.testing.broker.store import Topic
 async def handle(
     request: AlterShareGroupOffsetsRequest, context: RequestContext
 ) -> AlterShareGroupOffsetsResponse:
-    """Create the group if it does not exist; each partition has its own result."""
+    """Create the group if it does not exist; each partition has a separate result."""
     try:
         check_group(context, request.group_id)
         context.store.groups.empty_share_group(request.group_id)

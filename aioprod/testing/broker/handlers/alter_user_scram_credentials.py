@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials (KIP-554): set and remove users of SCRAM."""
+"""AlterUserScramCredentials (KIP-554): set and remove SCRAM users."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.request_context import RequestContext
 
-_MAX_ITERATIONS = 16_384  # of Kafka
+_MAX_ITERATIONS = 16_384  # Kafka's limit
 _Change = ScramCredentialDeletion | ScramCredentialUpsertion
 
 
@@ -26,7 +26,7 @@ _Change = ScramCredentialDeletion | ScramCredentialUpsertion
 async def handle(
     request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> AlterUserScramCredentialsResponse:
-    """Make the valid changes; each user has one change, and its own result."""
+    """Apply the valid changes; each user has at most one change, and a separate result."""
     changes: list[_Change] = [*request.deletions, *request.upsertions]
     counts = Counter(change.name for change in changes)
     by_user = {change.name: change for change in changes}

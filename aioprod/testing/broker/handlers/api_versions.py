@@ -29,14 +29,14 @@ _API_OF_FEATURE = {
     _SHARE_FEATURE: ApiKey.SHARE_GROUP_HEARTBEAT,
 }
 _ZERO_FROM = 4  # older clients can't decode a feature whose lowest version is 0
-# As Kafka, which announces them only with a receiver of metrics.
+# Like Kafka, announce them only if there is a receiver of metrics.
 _TELEMETRY = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
-_NAMED_FROM = 3  # from this version on, clients send their name (KIP-511)
+_NAMED_FROM = 3  # in this version and newer ones, clients send their name (KIP-511)
 
 
 @handles(ApiVersionsRequest)
 async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-    """Answer with all APIs and versions."""
+    """Return all APIs and versions."""
     code = context.failure()
     if context.api_version >= _NAMED_FROM and not (
         _SOFTWARE_NAME.fullmatch(request.client_software_name)
@@ -79,7 +79,7 @@ async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
 
 
 def _check_route(request: ApiVersionsRequest, context: RequestContext) -> ErrorCode:
-    """Return the error if the client wanted to reach another cluster or node (KIP-1242)."""
+    """Return an error if the client wanted to reach another cluster or node (KIP-1242)."""
     wanted = request.cluster_id, request.node_id
     if wanted in ((None, -1), (context.store.cluster.cluster_id, context.node.node_id)):
         return ErrorCode.NONE
@@ -89,11 +89,11 @@ def _check_route(request: ApiVersionsRequest, context: RequestContext) -> ErrorC
 
 
 def unsupported_version(versions: tuple[int, int]) -> ApiVersionsResponse:
-    """Make the response, in version 0, to an unsupported version of ApiVersions (KIP-511): the
-    client retries with a version that it names.
+    """Return the response, in version 0, to an unsupported version of ApiVersions (KIP-511). The
+    client retries with a version that the response contains.
 
     Args:
-        versions: the lowest and highest version that is supported.
+        versions: the lowest and highest supported version.
     """
     own = ApiVersion(ApiVersionsRequest.API_KEY, *versions)
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])

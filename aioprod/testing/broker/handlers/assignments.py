@@ -1,4 +1,4 @@
-"""Assignments of modern groups as responses name them, which have a class of their own each."""
+"""Converts assignments of modern groups for responses, each of which has its own class."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ def by_topic(partitions: Partitions) -> dict[uuid.UUID, list[int]]:
 def with_names(
     partitions: Partitions, context: RequestContext
 ) -> Iterator[tuple[uuid.UUID, str, list[int]]]:
-    """Return the id, name and partition numbers of each topic; topics that were deleted are left
-    out.
-    """
+    """Return the id, name and partition numbers of each topic, without deleted topics."""
     for topic_id, numbers in by_topic(partitions).items():
         topic = context.store.find_topic("", topic_id)
         if topic is not None:
@@ -32,7 +30,7 @@ def with_names(
 
 
 def failure_of(assignments: Iterable[Partitions], context: RequestContext) -> ErrorCode:
-    """Return why the client may not see a topic of these, or NONE."""
+    """Return the error if the client is not authorized to see one of these topics, or NONE."""
     everything = frozenset[tuple[uuid.UUID, int]]().union(*assignments)
     for _, name, _ in with_names(everything, context):
         if code := context.failure(name):

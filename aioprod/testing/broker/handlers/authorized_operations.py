@@ -39,8 +39,9 @@ _NOT_ASKED_FOR = -(2**31)
 def operations(
     context: RequestContext, kind: ResourceType, name: str = CLUSTER_NAME, *, wanted: bool
 ) -> int:
-    """Return what the client may do with a resource, or the value that says that it did not ask.
-    As in Kafka, that is nothing for a cluster that it may not describe.
+    """Return the operations on a resource that the client is authorized for, or the default value
+    if it did not request them. As in Kafka, a client that is not authorized to describe the cluster
+    gets no operations on it.
     """
     if not wanted:
         return _NOT_ASKED_FOR

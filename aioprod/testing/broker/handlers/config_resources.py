@@ -44,8 +44,8 @@ def alter_each(
     validate_only: bool,
     context: RequestContext,
 ) -> list[AlterResult]:
-    """Set the settings of each resource to those that ``new_overrides`` returns. Each resource has
-    its own result and may be named once.
+    """Replace the settings of each resource with those that ``new_overrides`` returns. Each
+    resource has a separate result and may occur only once.
     """
     counts = Counter((asked.resource_type, asked.resource_name) for asked in resources)
     results = []
@@ -70,8 +70,8 @@ def alter_each(
 
 
 def check_names_and_values(names: Sequence[str], without_value: Sequence[str]) -> None:
-    """Raise RequestError (INVALID_REQUEST) if a request names a setting twice, or has settings
-    without the value that they need.
+    """Raise RequestError (INVALID_REQUEST) if a request names a setting twice, or if a required
+    value is missing.
     """
     if len(set(names)) < len(names):
         raise RequestError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
@@ -83,7 +83,9 @@ def check_names_and_values(names: Sequence[str], without_value: Sequence[str]) -
 
 
 def find_topic(name: str, context: RequestContext) -> Topic:
-    """Return a topic; raise RequestError if it does not exist, or if a test wants it to fail."""
+    """Return a topic; raise RequestError if it does not exist, or if a test's rule makes it
+    fail.
+    """
     if code := context.failure(name):
         raise RequestError(code, code.description)
     check_topic_name(name)
@@ -101,7 +103,7 @@ def check_broker_name(name: str, context: RequestContext) -> None:
 
 
 def check_group_name(name: str, context: RequestContext, refusal: str) -> None:
-    """Raise RequestError if the client lacks a right to a group, or if a request names none
+    """Raise RequestError if the client is not authorized for a group, or if the name is empty
     (INVALID_REQUEST, with this text).
     """
     if code := context.refusal_of(ResourceType.GROUP, name):
@@ -111,7 +113,7 @@ def check_group_name(name: str, context: RequestContext, refusal: str) -> None:
 
 
 def unknown_kind(kind: int) -> str:
-    """Describe a type of resource that has no settings here."""
+    """Return the message for a resource type without settings."""
     return f"resource type {kind}: must be {TOPIC} (topic), {BROKER} (broker) or {GROUP} (group)"
 
 
@@ -146,7 +148,7 @@ def _replace_overrides(
     validate_only: bool,
     context: RequestContext,
 ) -> None:
-    """Check and replace the settings of a resource; raise RequestError if one is invalid."""
+    """Validate and replace the settings of a resource; raise RequestError if one is invalid."""
     store = context.store
     if kind == TOPIC:
         store.configs.parse_topic(overrides)  # as in Kafka, before the topic is looked up

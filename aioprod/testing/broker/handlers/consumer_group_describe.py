@@ -23,7 +23,7 @@ from aioprod.testing.broker.handlers.coordination import check_group
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.request_context import RequestContext
 
-_MEMBER_TYPE_FROM = 1  # 0: it speaks the classic protocol, 1: the consumer protocol
+_MEMBER_TYPE_FROM = 1  # 0: a member with the classic protocol, 1: with the consumer protocol
 
 
 @handles(ConsumerGroupDescribeRequest)

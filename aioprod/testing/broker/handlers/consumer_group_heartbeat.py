@@ -23,7 +23,7 @@ from aioprod.testing.broker.request_context import RequestContext
 async def handle(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> ConsumerGroupHeartbeatResponse:
-    """Answer with the member's epoch, and its partitions if they have changed."""
+    """Return the member's epoch, and its partitions if they have changed."""
     if code := context.failure():
         return ConsumerGroupHeartbeatResponse(error_code=code)
     groups = context.store.groups

@@ -16,21 +16,21 @@ COORDINATED = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIONA
 
 
 def check_coordinator(context: RequestContext, transactional_id: str) -> None:
-    """Raise RequestError if the client lacks a right to this transactional id, or
+    """Raise RequestError if the client is not authorized for this transactional id, or
     (NOT_COORDINATOR) if another node coordinates it.
     """
     _check(context, TRANSACTION, transactional_id)
 
 
 def check_group_coordinator(context: RequestContext, group_id: str) -> None:
-    """Raise RequestError if the client lacks a right to this group, or (NOT_COORDINATOR) if another
-    node coordinates it.
+    """Raise RequestError if the client is not authorized for this group, or (NOT_COORDINATOR) if
+    another node coordinates it.
     """
     _check(context, GROUP, group_id)
 
 
 def check_group(context: RequestContext, group_id: str) -> None:
-    """Raise RequestError if this node can't handle a request of a group: a test wants it to fail,
+    """Raise RequestError if this node can't handle a group's request: a test's rule makes it fail,
     the id is empty, or another node coordinates the group.
     """
     if code := context.failure():
@@ -61,8 +61,8 @@ def topic_name(context: RequestContext, name: str, topic_id: uuid.UUID) -> str |
 
 
 def check_place(context: RequestContext, place: TopicPartition, refusal: ErrorCode) -> ErrorCode:
-    """Return why an offset can't be committed or deleted, or NONE: a rule of the test, an unknown
-    partition, or the refusal of the whole request.
+    """Return the error if an offset can't be committed or deleted, or NONE. It comes from a test's
+    rule, an unknown partition, or the refusal of the whole request.
     """
     topic = context.store.find_topic(place.topic)
     code = context.failure(*place)
@@ -72,8 +72,8 @@ def check_place(context: RequestContext, place: TopicPartition, refusal: ErrorCo
 
 
 def fenced_code(code: ErrorCode, version: int, known_from: int) -> ErrorCode:
-    """Return the code that clients know in this version: PRODUCER_FENCED is newer than the requests
-    (KIP-588).
+    """Return the code that clients support in this version: PRODUCER_FENCED is newer than the
+    requests (KIP-588).
     """
     return (
         ErrorCode.INVALID_PRODUCER_EPOCH
@@ -89,8 +89,8 @@ def commit_offset(
     refusal: ErrorCode,
     commit: Callable[[TopicPartition], None],
 ) -> ErrorCode:
-    """Commit an offset by ``commit``, unless its topic or partition is unknown, a rule of the test
-    lets it fail, or the whole request was refused; return the code for the response.
+    """Commit an offset with ``commit``, unless its topic or partition is unknown, a test's rule
+    makes it fail, or the whole request was refused. Return the code for the response.
     """
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID

@@ -1,4 +1,4 @@
-"""CreateAcls: add ACLs; those that exist stay as they are."""
+"""CreateAcls: add ACLs; existing ones stay unchanged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from aioprod.testing.broker.request_context import RequestContext
 
 @handles(CreateAclsRequest)
 async def handle(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
-    """Add the valid ACLs; each has its own result."""
+    """Add the valid ACLs; each has a separate result."""
     return CreateAclsResponse(results=[_create(asked, context) for asked in request.creations])
 
 
@@ -40,8 +40,8 @@ def _create(asked: AclCreation, context: RequestContext) -> AclCreationResult:
 
 
 def _read(asked: AclCreation) -> AclBinding:
-    """Return the ACL; raise RequestError (INVALID_REQUEST) if it is only for filters, or names no
-    resource or principal.
+    """Return the ACL; raise RequestError (INVALID_REQUEST) if it has a value that only filters may
+    have, or no resource or principal.
     """
     try:
         acl = AclBinding(

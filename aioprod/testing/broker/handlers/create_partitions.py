@@ -22,7 +22,7 @@ from aioprod.testing.broker.store import MAX_PARTITIONS, Topic
 async def handle(
     request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
-    """Add the partitions; each topic has its own result."""
+    """Add the partitions; each topic has a separate result."""
     counts = Counter(topic.name for topic in request.topics)
     by_name = {topic.name: topic for topic in request.topics}
     return CreatePartitionsResponse(

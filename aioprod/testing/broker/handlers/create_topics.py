@@ -1,4 +1,4 @@
-"""CreateTopics: any node accepts it, like the controller. The replication factor can't exceed the
+"""CreateTopics: any node handles it like a controller. The replication factor can't exceed the
 number of nodes.
 """
 
@@ -22,7 +22,7 @@ from aioprod.testing.broker.settings.configs import DescribedSetting
 
 @handles(CreateTopicsRequest)
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
-    """Create the valid topics; each topic has its own result."""
+    """Create the valid topics; each topic has a separate result."""
     counts = Counter(topic.name for topic in request.topics)
     by_name = {topic.name: topic for topic in request.topics}
     return CreateTopicsResponse(
@@ -90,7 +90,7 @@ def _config(described: DescribedSetting) -> CreatableTopicConfigs:
 
 
 def _manual_assignment(wanted: CreatableTopic, context: RequestContext) -> list[tuple[int, ...]]:
-    """Check and return the nodes of each partition if the client chose them."""
+    """Validate and return the nodes of each partition if the client chose them."""
     if not wanted.assignments:
         return []
     if wanted.num_partitions != -1 or wanted.replication_factor != -1:

@@ -17,7 +17,7 @@ from aioprod.testing.broker.request_context import RequestContext
 
 @handles(DeleteAclsRequest)
 async def handle(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
-    """Remove ACLs; each filter has its own result, with the ACLs that it removed."""
+    """Remove ACLs; each filter has a separate result with the removed ACLs."""
     return DeleteAclsResponse(filter_results=[_delete(each, context) for each in request.filters])
 
 

@@ -16,7 +16,7 @@ from aioprod.testing.broker.request_context import RequestContext
 
 @handles(DeleteGroupsRequest)
 async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
-    """Delete the groups; each group has its own result."""
+    """Delete the groups; each group has a separate result."""
     return DeleteGroupsResponse(
         results=[
             DeletableGroupResult(group_id, _delete(group_id, context))

@@ -1,4 +1,4 @@
-"""DeleteRecords (KIP-107): move the start of partitions to a later offset, and free the memory."""
+"""DeleteRecords (KIP-107): advance the start offset of partitions, and free the memory."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.leaders import check_leader
 from aioprod.testing.broker.request_context import RequestContext
 
-_TO_THE_END = -1  # of the readable records
+_TO_THE_END = -1  # all readable records
 
 
 @handles(DeleteRecordsRequest)
 async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
-    """Delete records; each partition has its own result."""
+    """Delete records; each partition has a separate result."""
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(

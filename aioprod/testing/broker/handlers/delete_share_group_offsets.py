@@ -1,4 +1,6 @@
-"""DeleteShareGroupOffsets: let a share group without members forget topics (KIP-932)."""
+"""DeleteShareGroupOffsets: delete the offsets of topics in a share group without members
+(KIP-932).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from aioprod.testing.broker.share_groups.share_partitions import ShareKey
 async def handle(
     request: DeleteShareGroupOffsetsRequest, context: RequestContext
 ) -> DeleteShareGroupOffsetsResponse:
-    """Forget the topics; each has its own result."""
+    """Forget the topics; each has a separate result."""
     try:
         check_group(context, request.group_id)
         context.store.groups.existing_empty_share_group(request.group_id)

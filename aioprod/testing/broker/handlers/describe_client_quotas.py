@@ -23,7 +23,7 @@ _EXACT, _DEFAULT, _ANY = range(3)
 async def handle(
     request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
-    """Describe the entities that meet all conditions."""
+    """Return the quotas of the entities that meet all conditions."""
     try:
         if code := context.failure():
             raise RequestError(code, code.description)

@@ -1,5 +1,5 @@
-"""DescribeConfigs: the settings of topics, brokers and groups, and the places that define
-their values, without documentation.
+"""DescribeConfigs: the settings of topics, brokers and groups, and the sources of their values,
+without documentation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from aioprod.testing.broker.settings.configs import ALL_BROKERS, DescribedSettin
 async def handle(
     request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
-    """Describe each resource. No list of names, or an empty one, means all settings."""
+    """Describe each resource. A null or empty list of names means all settings."""
     return DescribeConfigsResponse(
         results=[_result(asked, request.include_synonyms, context) for asked in request.resources]
     )

@@ -21,7 +21,7 @@ from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.request_context import RequestContext
 
 _INSTANCES_FROM = 4
-_NOT_FOUND_FROM = 6  # KIP-1043: before, a group that does not exist was described as dead
+_NOT_FOUND_FROM = 6  # KIP-1043: in older versions, a missing group is described as dead
 
 
 @handles(DescribeGroupsRequest)

@@ -24,13 +24,13 @@ _ERROR_FROM = 3
 async def handle(
     request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
-    """Describe the partitions in the request, or all if it has none (null)."""
+    """Describe the partitions in the request, or all partitions if it is null."""
     if code := context.failure():
         return DescribeLogDirsResponse(
             error_code=code,
             results=[DescribeLogDirsResult(code, _NAME)]
             if context.api_version < _ERROR_FROM
-            # As in Kafka, which does not say why.
+            # As in Kafka, without a message.
             and code is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             else [],
         )

@@ -1,6 +1,4 @@
-"""DescribeProducers (KIP-664): the idempotent and transactional producers that a partition
-knows.
-"""
+"""DescribeProducers (KIP-664): the idempotent and transactional producers of a partition."""
 
 from __future__ import annotations
 

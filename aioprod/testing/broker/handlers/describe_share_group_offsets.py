@@ -1,4 +1,4 @@
-"""DescribeShareGroupOffsets: the start offsets of share groups, and what is left (KIP-932,
+"""DescribeShareGroupOffsets: the start offsets of share groups, and their lag (KIP-932,
 KIP-1226).
 """
 
@@ -27,7 +27,7 @@ _UNKNOWN = -1
 async def handle(
     request: DescribeShareGroupOffsetsRequest, context: RequestContext
 ) -> DescribeShareGroupOffsetsResponse:
-    """Describe the partitions that are named, or all that a group has used."""
+    """Describe the partitions in the request, or all that a group has used."""
     return DescribeShareGroupOffsetsResponse(
         groups=[_describe(asked, context) for asked in request.groups]
     )

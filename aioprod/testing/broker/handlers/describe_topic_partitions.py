@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (KIP-966): topics in the order of their names, in pages."""
+"""DescribeTopicPartitions (KIP-966): topics in the order of their names, with pagination."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ _NO_CURSOR = Cursor("", 0)
 async def handle(
     request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
-    """Describe partitions from the cursor on, up to the limit. No names mean all topics."""
+    """Describe partitions from the cursor on, up to the limit. Without names, describe all
+    topics.
+    """
     cursor = request.cursor or _NO_CURSOR
     wanted = {topic.name for topic in request.topics}
     if cursor.partition_index < 0 or (

@@ -20,9 +20,9 @@ from aioprod.testing.broker.request_context import RequestContext
 async def handle(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
-    """Describe the users in the request, or all if it has none."""
+    """Describe the users in the request, or all users if it has none."""
     if code := context.failure():
-        # As in Kafka, a result without a user has the code, too.
+        # As in Kafka, the code is also in a result without a user.
         return DescribeUserScramCredentialsResponse(
             error_code=code,
             error_message=code.description,

@@ -25,12 +25,14 @@ _ERROR_FROM = 1
 
 @handles(ElectLeadersRequest)
 async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
-    """Elect a leader of each partition. For all partitions (null), name only those that changed."""
+    """Elect a leader of each partition. For all partitions (null), return only those that
+    changed.
+    """
     code = context.failure()
     if not code and request.election_type not in (_PREFERRED, _UNCLEAN):
         text = f"election type {request.election_type}: must be {_PREFERRED} or {_UNCLEAN}"
         return _refuse(request, ErrorCode.INVALID_REQUEST, text)
-    if code and context.api_version >= _ERROR_FROM:  # before it, each partition has the code
+    if code and context.api_version >= _ERROR_FROM:  # else each partition has the code
         return _refuse(request, code, code.description)
     names_all = request.topic_partitions is None
     everything = [
@@ -90,5 +92,5 @@ def _choose(partition: Partition, kind: int, context: RequestContext) -> int:
         node_id for node_id in leadership.replicas if cluster.find_address(node_id) is not None
     ]
     if not running:
-        raise RequestError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica runs")
+        raise RequestError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica is running")
     return running[0]

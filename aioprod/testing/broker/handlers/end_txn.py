@@ -17,7 +17,7 @@ _BUMPS_FROM = 5
 
 @handles(EndTxnRequest)
 async def handle(request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
-    """End the transaction, and answer with the producer id and epoch of the next one."""
+    """End the transaction, and return the producer id and epoch of the next one."""
     bump = context.api_version >= _BUMPS_FROM
     try:
         if code := context.failure():

@@ -1,4 +1,4 @@
-"""Fetch: whole batches from an offset on, waiting until there are enough.
+"""Fetch: returns whole batches from an offset on, and waits until there is enough data.
 
 Consumers read up to the high watermark or, with read_committed, up to the last stable offset.
 """
@@ -43,9 +43,9 @@ class _Wanted:
 
     Attributes:
         end: the offset up to which the client reads.
-        diverging: where the log differs from the records that the client has read (KIP-595), if
-            it does.
-        leader: for a client that has to fetch from another node.
+        diverging: the point from which the log differs from the records that the client has read
+            (KIP-595), or None.
+        leader: the leader, if the client must fetch from another node.
     """
 
     asked: FetchPartition
@@ -58,7 +58,7 @@ class _Wanted:
 
 @handles(FetchRequest)
 async def handle(request: FetchRequest, context: RequestContext) -> FetchResponse:
-    """Answer when ``min_bytes`` are available, after ``max_wait_ms``, if a partition has an error,
+    """Respond when ``min_bytes`` are available, after ``max_wait_ms``, if a partition has an error,
     or if the client disconnects.
     """
     loop = asyncio.get_running_loop()
@@ -126,7 +126,9 @@ def _look_up(
 
 
 def _compare(wanted: _Wanted, partition: Partition) -> _Wanted:
-    """Check that the offset exists, and that the log is still the one that the client has read."""
+    """Check that the offset exists, and that the log still has the records that the client has
+    read.
+    """
     asked, log = wanted.asked, partition.log
     is_known = log.start_offset <= asked.fetch_offset <= log.end_offset
     if asked.last_fetched_epoch >= 0 and asked.fetch_offset >= log.start_offset:

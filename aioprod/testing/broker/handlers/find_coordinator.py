@@ -20,7 +20,7 @@ _SEVERAL_KEYS_FROM = 4
 async def handle(
     request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:
-    """Name the coordinator of each key."""
+    """Return the coordinator of each key."""
     code = context.failure()
     if not code and request.key_type not in COORDINATED:
         code = ErrorCode.INVALID_REQUEST

@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions (KIP-714): the metrics that a client is asked to push."""
+"""GetTelemetrySubscriptions (KIP-714): the metrics that a client should push."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aioprod.testing.broker.request_context import RequestContext
 async def handle(
     request: GetTelemetrySubscriptionsRequest, context: RequestContext
 ) -> GetTelemetrySubscriptionsResponse:
-    """Answer with the subscription, and an id for a client that has none."""
+    """Return the subscription, and an id for a client that has none."""
     receiver = context.store.telemetry
     if not receiver.is_announced:
         raise context.drop_connection()

@@ -1,4 +1,4 @@
-"""Heartbeat: keep a member's session, and answer whether to rejoin."""
+"""Heartbeat: renew a member's session, and return whether it must rejoin."""
 
 from __future__ import annotations
 

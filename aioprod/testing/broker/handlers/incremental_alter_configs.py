@@ -32,7 +32,7 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 async def handle(
     request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
-    """Change the valid resources; each resource has its own result."""
+    """Change the valid resources; each resource has a separate result."""
     results = alter_each(
         request.resources, _new_overrides, validate_only=request.validate_only, context=context
     )

@@ -21,7 +21,7 @@ _FENCED_CODE_FROM = 4
 
 @handles(InitProducerIdRequest)
 async def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
-    """Answer with producer id and epoch."""
+    """Return the producer id and epoch."""
     try:
         if code := context.failure():
             raise RequestError(code, code.description)
@@ -39,7 +39,7 @@ def _identity(request: InitProducerIdRequest, context: RequestContext) -> Produc
     if (expected.producer_id == NO_PRODUCER_ID) != (expected.epoch == NO_EPOCH):
         raise RequestError(ErrorCode.INVALID_REQUEST, "only one of producer id and epoch is set")
     if request.transactional_id is None:
-        # Like Kafka, ignore the client's present id.
+        # Like Kafka, ignore the client's current id.
         return ProducerIdAndEpoch(context.store.new_producer_id(), 0)
     check_coordinator(context, request.transactional_id)
     return context.store.transactions.init_producer_id(

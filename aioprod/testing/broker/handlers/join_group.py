@@ -1,4 +1,4 @@
-"""JoinGroup: join or rejoin a group. The response is sent when all members have joined."""
+"""JoinGroup: join or rejoin a group. The response is sent after all members have joined."""
 
 from __future__ import annotations
 

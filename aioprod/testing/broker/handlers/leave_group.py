@@ -1,5 +1,5 @@
-"""LeaveGroup: a member leaves, or an administrator removes members; from version 3 on several at
-once.
+"""LeaveGroup: a member leaves, or an administrator removes members (several at once since version
+3).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SEVERAL_FROM = 3
 
 @handles(LeaveGroupRequest)
 async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
-    """Remove members, each with its own result."""
+    """Remove members, and return a result for each."""
     leaving = (
         request.members
         if context.api_version >= _SEVERAL_FROM

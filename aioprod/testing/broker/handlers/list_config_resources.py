@@ -1,5 +1,5 @@
 """ListConfigResources (KIP-1142): the topics and brokers, and the groups that have settings.
-Version 0 asks for client metrics, which are not supported.
+Version 0 requests client metrics resources, which are not supported.
 """
 
 from __future__ import annotations

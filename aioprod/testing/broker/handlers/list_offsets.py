@@ -1,5 +1,5 @@
-"""ListOffsets: the earliest, the latest, and offsets by timestamp, up to the high watermark or the
-last stable offset.
+"""ListOffsets: the earliest and latest offsets, and offsets by timestamp, up to the high watermark
+or the last stable offset.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _answer(
 def _look_up(
     name: str, asked: ListOffsetsPartition, isolation_level: int, context: RequestContext
 ) -> _Found:
-    """Look up one partition; raise RequestError if the offset can't be given."""
+    """Look up one partition; raise RequestError if the offset can't be returned."""
     if code := context.failure(name, asked.partition_index):
         raise _refusal(code)
     partition = context.store.get_partition(name, asked.partition_index)
@@ -136,7 +136,7 @@ def _find(partition: Partition, timestamp: int, end: int) -> _Found:
 
 def _check_new_leader(partition: Partition, context: RequestContext) -> None:
     """Refuse to return the end while the high watermark is below the first offset of the leader's
-    epoch, because it might go back (KIP-207).
+    epoch, because it might decrease (KIP-207).
     """
     if partition.high_watermark < partition.log.epochs.latest_start:
         raise _refusal(

@@ -24,7 +24,7 @@ async def handle(
     request: ListTransactionsRequest, context: RequestContext
 ) -> ListTransactionsResponse:
     """List the transactional ids that match all filters. An unknown state in a filter is ignored,
-    and named in the response.
+    and the response lists it.
     """
     if code := context.failure():
         return ListTransactionsResponse(error_code=code)

@@ -22,14 +22,14 @@ from aioprod.testing.broker.leaders import describe_partition
 from aioprod.testing.broker.request_context import RequestContext
 from aioprod.testing.broker.store import Topic
 
-_NULL_MEANS_ALL_FROM = 1  # before it, an empty list means all topics
+_NULL_MEANS_ALL_FROM = 1  # in version 0, an empty list means all topics
 _CREATION_FLAG_FROM = 4
 _NULL_NAME_FROM = 12
 
 
 @handles(MetadataRequest)
 async def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-    """Describe the cluster, and the requested topics or all."""
+    """Describe the cluster, and the requested topics or all topics."""
     wants_all = request.topics is None or (
         context.api_version < _NULL_MEANS_ALL_FROM and not request.topics
     )

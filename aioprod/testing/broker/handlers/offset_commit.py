@@ -23,12 +23,12 @@ from aioprod.testing.broker.offsets import Committer
 from aioprod.testing.broker.request_context import RequestContext
 from aioprod.types import TopicPartition
 
-_UNKNOWN_GROUP_FROM = 9  # older clients know ILLEGAL_GENERATION for it
+_UNKNOWN_GROUP_FROM = 9  # older clients expect ILLEGAL_GENERATION
 
 
 @handles(OffsetCommitRequest)
 async def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
-    """Commit the valid offsets; each partition has its own result."""
+    """Commit the valid offsets; each partition has a separate result."""
     refusal = context.failure() or _refusal(request, context)
     topics = []
     for topic in request.topics:

@@ -1,4 +1,4 @@
-"""OffsetFetch: the committed offsets of a group; from version 8 on of several groups."""
+"""OffsetFetch: the committed offsets of a group, or of several groups since version 8."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BY_ID_FROM = 10
 
 @handles(OffsetFetchRequest)
 async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
-    """Answer for each group."""
+    """Return the offsets of each group."""
     if context.api_version >= _SEVERAL_FROM:
         return OffsetFetchResponse(
             groups=[
@@ -95,7 +95,7 @@ def _answer_group(
             ],
         )
         for name, places in _by_topic(_places(asked.group_id, wanted, context)).items()
-        # Without a request for topics, those that are deleted have no id and are left out.
+        # If the request has no topics, deleted ones are omitted because they have no id.
         if (topic_id := _id_of(name, context)).int or not by_id
     ]
     return OffsetFetchResponseGroup(asked.group_id, [*topics, *unknown])
@@ -125,7 +125,9 @@ def _refusal(group_id: str, context: RequestContext) -> ErrorCode:
 
 
 def _refuse_member(asked: OffsetFetchRequestGroup, context: RequestContext) -> ErrorCode:
-    """Return why a member of the consumer protocol may not ask in this epoch (KIP-848)."""
+    """Return the error if the request's member or epoch is not valid in a group of the consumer
+    protocol (KIP-848).
+    """
     group = context.store.groups.groups.get(asked.group_id)
     if isinstance(group, EpochGroup) and (asked.member_id is not None or asked.member_epoch >= 0):
         try:
@@ -138,7 +140,7 @@ def _refuse_member(asked: OffsetFetchRequestGroup, context: RequestContext) -> E
 def _places(
     group_id: str, wanted: Iterable[tuple[str, int]] | None, context: RequestContext
 ) -> Iterable[TopicPartition]:
-    """Return the requested partitions, or all that the group has offsets of."""
+    """Return the requested partitions, or all for which the group has offsets."""
     if wanted is None:
         return [
             place
@@ -162,7 +164,7 @@ def _position(
     require_stable: bool,
     context: RequestContext,
 ) -> tuple[int, int, int, str, int]:
-    """Make the fields of a partition's response: number, offset, leader epoch, metadata, error
+    """Return the fields of a partition's response: number, offset, leader epoch, metadata, error
     code.
     """
     group = _group(group_id, context)

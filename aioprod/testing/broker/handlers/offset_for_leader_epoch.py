@@ -1,5 +1,5 @@
-"""OffsetForLeaderEpoch (KIP-101, KIP-320): where the records of a leader epoch end, so that a
-client can detect lost records.
+"""OffsetForLeaderEpoch (KIP-101, KIP-320): the offset at which the records of a leader epoch end,
+so that a client can detect lost records.
 """
 
 from __future__ import annotations

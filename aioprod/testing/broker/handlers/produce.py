@@ -1,4 +1,4 @@
-"""Produce: check one batch per partition like Kafka, append it, and with acks=all wait for the
+"""Produce: validate one batch per partition like Kafka, append it, and with acks=all wait for the
 replicas.
 """
 
@@ -47,7 +47,7 @@ from aioprod.types import TopicPartition
 
 _MAGIC_AT = 16
 _COUNT = struct.Struct(">57xi")
-_OLD_FORMATS = (0, 1)  # known formats that are refused since version 3; others count as corrupt
+_OLD_FORMATS = (0, 1)  # refused since version 3; other formats count as corrupt
 _TOPIC_IDS_FROM = 13
 _LEADERS_FROM = 10  # KIP-951
 _ABORTABLE_FROM = 11  # KIP-890
@@ -107,7 +107,7 @@ async def handle(request: ProduceRequest, context: RequestContext) -> ProduceRes
 async def _wait_for_replicas(
     pending: list[_Pending], timeout_ms: int, context: RequestContext
 ) -> None:
-    """Wait until all batches are decided, until the timeout, or until the client disconnects."""
+    """Wait until all batches are complete, the timeout expires, or the client disconnects."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_ms / 1000
     while True:
@@ -121,7 +121,7 @@ async def _wait_for_replicas(
             break
         await wait_for_append([each.partition.log for each in pending], left, context.disconnected)
     for each in pending:
-        # As in Kafka, the batch is stored and the response has its offset.
+        # As in Kafka, the batch is stored and the response contains its offset.
         each.answer.error_code = ErrorCode.REQUEST_TIMED_OUT
 
 
@@ -254,8 +254,8 @@ def _enlist(
     name: str | None,
     context: RequestContext,
 ) -> None:
-    """Add the partition to the producer's transaction or verify it, unless it is known to be part
-    of it.
+    """Add the partition to the producer's transaction or verify it, unless it is already part of
+    the transaction.
     """
     if name is None:
         raise RequestError(
@@ -290,7 +290,7 @@ def _check_batch(records: bytes, topic: Topic, context: RequestContext) -> Batch
         raise _invalid(f"a batch of {count} records")
     header = read_header(records)
     size = header.size_in_bytes
-    # As in Kafka, an incomplete batch behind the first is ignored.
+    # As in Kafka, an incomplete batch after the first one is ignored.
     if len(records) < size or len(records) - size >= HEADER_SIZE:
         raise _invalid(
             f"{len(records)} bytes for a batch of {size}: must be exactly one record batch per "

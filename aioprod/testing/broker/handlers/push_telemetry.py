@@ -1,4 +1,4 @@
-"""PushTelemetry (KIP-714): metrics of a client."""
+"""PushTelemetry (KIP-714): receives metrics from a client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aioprod.testing.broker.request_context import RequestContext
 
 @handles(PushTelemetryRequest)
 async def handle(request: PushTelemetryRequest, context: RequestContext) -> PushTelemetryResponse:
-    """Check and keep the metrics."""
+    """Validate and store the metrics."""
     receiver = context.store.telemetry
     if not receiver.is_announced:
         raise context.drop_connection()

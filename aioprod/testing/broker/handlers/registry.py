@@ -1,4 +1,4 @@
-"""The APIs that the broker handles: each handler registers itself by :func:`handles`."""
+"""The APIs that the broker handles. Each handler registers itself with :func:`handles`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Handle = Callable[[Request, RequestContext], Awaitable[Message | None]]
 
 
 class Handler(NamedTuple):
-    """How to answer the requests of an API.
+    """The handler of an API.
 
     Attributes:
-        request_type: decodes the request.
+        request_type: the class that decodes the request.
         versions: the lowest and the highest version.
-        handle: returns the response, or None to send none.
+        handle: a coroutine function that returns the response, or None to send none.
     """
 
     request_type: type[Message]
@@ -33,7 +33,9 @@ HANDLERS: dict[int, Handler] = {}
 def handles(
     request_type: type[Request], versions: tuple[int, int] | None = None
 ) -> Callable[[Handle[Request]], Handle[Request]]:
-    """Register a coroutine as the handler of an API, in all versions or in these."""
+    """Register a coroutine function as the handler of an API, for all versions or for those
+    given.
+    """
 
     def register(handle: Handle[Request]) -> Handle[Request]:
         low_and_high = versions or (request_type.MIN_VERSION, request_type.MAX_VERSION)

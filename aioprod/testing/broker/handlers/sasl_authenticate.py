@@ -16,7 +16,7 @@ from aioprod.testing.broker.request_context import RequestContext
 async def handle(
     request: SaslAuthenticateRequest, context: RequestContext
 ) -> SaslAuthenticateResponse:
-    """Continue the login. The last response has the session's lifetime."""
+    """Continue the login. The last response contains the session's lifetime."""
     session = context.session
     code = context.failure()
     if code:

@@ -8,7 +8,7 @@ from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.request_context import RequestContext
 
 
-# After version 0 a login would continue without Kafka's framing.
+# After version 0, a login would continue without Kafka's framing.
 @handles(SaslHandshakeRequest, versions=(1, 1))
 async def handle(request: SaslHandshakeRequest, context: RequestContext) -> SaslHandshakeResponse:
     """Begin a login, or list the offered mechanisms."""

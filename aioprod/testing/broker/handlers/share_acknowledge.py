@@ -1,4 +1,4 @@
-"""ShareAcknowledge: what a member says of its records, without asking for others (KIP-932)."""
+"""ShareAcknowledge: acknowledges records without fetching others (KIP-932)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from aioprod.testing.broker.share_groups.sessions import FIRST_EPOCH, SessionKey
 async def handle(
     request: ShareAcknowledgeRequest, context: RequestContext
 ) -> ShareAcknowledgeResponse:
-    """Apply the acknowledgements, each partition with its own result."""
+    """Apply the acknowledgements, with a separate result for each partition."""
     try:
         key = session_key(request, context)
         _use_session(request, key, context)
@@ -62,7 +62,7 @@ async def handle(
 def _use_session(
     request: ShareAcknowledgeRequest, key: SessionKey, context: RequestContext
 ) -> None:
-    """Raise RequestError unless the member has a session, in this epoch."""
+    """Raise RequestError unless the member has a session in this epoch."""
     sessions = context.store.shares.sessions(context.node.node_id, context.disconnected)
     if request.share_session_epoch == FIRST_EPOCH:
         raise RequestError(

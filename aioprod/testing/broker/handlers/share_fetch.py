@@ -1,4 +1,4 @@
-"""ShareFetch: acknowledge records, and acquire others (KIP-932). Waits until there are some."""
+"""ShareFetch: acknowledge records, then wait for other records and acquire them (KIP-932)."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from aioprod.testing.broker.share_groups.sessions import (
     ShareSession,
 )
 
-_RECORD_LIMIT = 1  # the acquire mode that never gives more records than asked for (KIP-1206)
+_RECORD_LIMIT = 1  # the acquire mode that never returns more records than requested (KIP-1206)
 
 
 @dataclass(slots=True)
 class _Got:
-    """What a member gets of one partition."""
+    """The records of one partition for a member."""
 
     outcome: Outcome = field(default_factory=Outcome)
     records: bytes = b""
@@ -54,7 +54,7 @@ class _Got:
 
 @handles(ShareFetchRequest)
 async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFetchResponse:
-    """Answer when there are records, after ``max_wait_ms``, if a partition has an error, or if the
+    """Respond when there are records, after ``max_wait_ms``, if a partition has an error, or if the
     client disconnects.
     """
     try:
@@ -79,7 +79,7 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
 
 
 def _check_renewal(request: ShareFetchRequest) -> None:
-    """Raise RequestError (INVALID_REQUEST) if a request renews locks and asks for records."""
+    """Raise RequestError (INVALID_REQUEST) if a request both renews locks and requests records."""
     numbers = request.max_wait_ms, request.min_bytes, request.max_bytes, request.max_records
     if request.is_renew_ack and any(numbers):
         raise RequestError(
@@ -138,7 +138,7 @@ async def _acquire_some(
 def _look(
     request: ShareFetchRequest, key: SessionKey, session: ShareSession, context: RequestContext
 ) -> tuple[list[Partition], bool]:
-    """Return the partitions of a session, and whether they have enough records, or errors."""
+    """Return the partitions of a session, and whether they have enough records or an error."""
     missing = max(request.min_bytes, 1)
     committed_only = context.store.group_configs.share(key.group_id).committed_only
     logs: list[Partition] = []
@@ -158,7 +158,7 @@ def _look(
 def _acquire(
     request: ShareFetchRequest, key: SessionKey, session: ShareSession, context: RequestContext
 ) -> dict[SharedPlace, _Got]:
-    """Acquire the records that there are, up to the limits of the request."""
+    """Acquire available records, up to the limits of the request."""
     settings = context.store.group_configs.share(key.group_id)
     got: dict[SharedPlace, _Got] = {}
     records_left, bytes_left = request.max_records, request.max_bytes

@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeat: join a share group (KIP-932), learn of the assigned partitions, or leave."""
+"""ShareGroupHeartbeat: join a share group (KIP-932), get the assigned partitions, or leave."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aioprod.testing.broker.share_groups.share_partitions import ShareKey
 async def handle(
     request: ShareGroupHeartbeatRequest, context: RequestContext
 ) -> ShareGroupHeartbeatResponse:
-    """Answer with the member's epoch, and its partitions if they have changed."""
+    """Return the member's epoch, and its partitions if they have changed."""
     if code := context.failure():
         return ShareGroupHeartbeatResponse(error_code=code)
     # Clients are on this machine.
@@ -49,7 +49,7 @@ async def handle(
 
 
 def _initialize(group_id: str, assigned: Partitions, context: RequestContext) -> None:
-    """Note for the group the partitions that its members read."""
+    """Add the partitions that a member reads to the group."""
     for topic_id, number in assigned:
         topic = context.store.find_topic("", topic_id)
         partition = None if topic is None else topic.partition(number)

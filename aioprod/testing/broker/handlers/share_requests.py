@@ -29,7 +29,7 @@ class Run(Protocol):
 
 
 class ShareRequest(Protocol):
-    """What the requests of a share session have in common."""
+    """The common fields of the requests of a share session."""
 
     group_id: str | None
     member_id: str | None
@@ -39,10 +39,10 @@ class ShareRequest(Protocol):
 
 @dataclass(slots=True)
 class Outcome:
-    """The result for one partition, without an error or with one.
+    """The result for one partition, with an error or without.
 
     Attributes:
-        leader: the node that leads the partition, if the client has to ask another one.
+        leader: the node that leads the partition, if it is another one.
     """
 
     code: ErrorCode = ErrorCode.NONE
@@ -59,7 +59,7 @@ class Outcome:
 
 
 def session_key(request: ShareRequest, context: RequestContext) -> SessionKey:
-    """Return whose session a request is for; raise RequestError if it can't be handled."""
+    """Return the key of a request's session; raise RequestError if the request can't be handled."""
     if code := context.failure():
         raise RequestError(code, code.description)
     if not request.group_id or not request.member_id:
@@ -94,7 +94,7 @@ def acknowledge_all(
     key: SessionKey,
     context: RequestContext,
 ) -> dict[SharedPlace, Outcome]:
-    """Apply the acknowledgements of a request, each partition with its own result."""
+    """Apply the acknowledgements of a request, with a separate result for each partition."""
     outcomes = {}
     for place, runs in asked:
         try:
@@ -117,7 +117,7 @@ def _acknowledge(
     settings = context.store.group_configs.share(key.group_id)
     renews = any(Acknowledge.RENEW in run.types for run in checked)
     if renews and not request.is_renew_ack:
-        raise RequestError(ErrorCode.INVALID_REQUEST, "the request does not say that it renews")
+        raise RequestError(ErrorCode.INVALID_REQUEST, "a request with renewals needs IsRenewAck")
     if renews and not settings.may_renew:
         raise RequestError(
             ErrorCode.INVALID_RECORD_STATE,
@@ -129,7 +129,7 @@ def _acknowledge(
 
 
 def _checked(runs: Sequence[Run], *, may_renew: bool) -> list[Acknowledgements]:
-    """Return acknowledgements; raise RequestError (INVALID_REQUEST) if some are not valid."""
+    """Return acknowledgements; raise RequestError (INVALID_REQUEST) if one is invalid."""
     highest = Acknowledge.RENEW if may_renew else Acknowledge.REJECT
     previous = -1
     for run in runs:
@@ -152,14 +152,14 @@ def _checked(runs: Sequence[Run], *, may_renew: bool) -> list[Acknowledgements]:
 
 
 def end_session(key: SessionKey, context: RequestContext) -> None:
-    """End a session, and release the records that its member has from this node."""
+    """End a session, and release the records that its member has acquired at this node."""
     shares, node_id = context.store.shares, context.node.node_id
     shares.sessions(node_id, context.disconnected).end(key)
     shares.release(key, node_id)
 
 
 def is_last(request: ShareRequest) -> bool:
-    """Whether a request closes its session."""
+    """Return whether a request closes its session."""
     return request.share_session_epoch == FINAL_EPOCH
 
 

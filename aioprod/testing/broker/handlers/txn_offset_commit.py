@@ -31,9 +31,11 @@ _ADDS_FROM = 5
 async def handle(
     request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse:
-    """Check once for all partitions, then keep each offset until the transaction ends."""
-    # If a test lets some partitions fail, the others are applied. A request that fails as a
-    # whole changes nothing.
+    """Check the request once for all partitions, then keep each offset until the transaction
+    ends.
+    """
+    # If a test makes some partitions fail, the others are applied. A request that fails as a whole
+    # changes nothing.
     refusal = context.failure() or _refusal(request, context)
     topics = []
     for topic in request.topics:

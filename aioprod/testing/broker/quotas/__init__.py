@@ -1,3 +1,3 @@
 """Client quotas (KIP-13, 124, 219, 546): limits on the bytes that clients produce and fetch, and
-throttling of those above their limit.
+throttling of clients that exceed them.
 """

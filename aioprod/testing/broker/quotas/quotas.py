@@ -27,13 +27,13 @@ _CLIENT_KEYS = {
 }
 _IP_KEYS = {"connection_creation_rate"}
 
-# Pairs of type and name; None means all names that have no limit.
+# Pairs of type and name; None is the default for names without a limit of their own.
 Entity = frozenset[tuple[str, str | None]]
 
 
 class ApplicableLimit(NamedTuple):
     """The limit that applies to a client, and the clients that share it: an empty user or client id
-    stands for all.
+    means all.
     """
 
     limit: float
@@ -72,8 +72,8 @@ class Quotas:
     def find(
         self, matches: Iterable[QuotaCondition], *, strict: bool
     ) -> Iterator[tuple[Entity, Mapping[str, float]]]:
-        """Return the entities that meet all conditions. With ``strict``, leave out those with a
-        type that no condition names.
+        """Return the entities that meet all conditions. With ``strict``, omit those with a type
+        that is in no condition.
         """
         conditions = list(matches)
         for entity, values in self._values.items():

@@ -1,17 +1,17 @@
-"""Throttles clients that exceed their quotas: the response has the throttle time, in which the
-broker does not read from the connection (KIP-219).
+"""Throttles clients that exceed their quotas: the response contains the throttle time, during which
+the broker does not read from the connection (KIP-219).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.fetch import FetchRequest, FetchResponse
 from aioprod.protocol.messages.produce import ProduceRequest, ProduceResponse
-from aioprod.testing.broker.quotas.meter import BURST_SECONDS, Meter
 from aioprod.testing.broker.quotas.quotas import (
     ANONYMOUS,
     CONSUMER_BYTE_RATE,
@@ -21,17 +21,53 @@ from aioprod.testing.broker.quotas.quotas import (
 )
 
 _MOST_METERS = 10_000  # then the oldest is removed
+_WINDOW_SECONDS = 1.0  # broker setting quota.window.size.seconds
+_WINDOWS = 11  # broker setting quota.window.num
+# An idle client may use the quota of this many seconds at once.
+_BURST_SECONDS = (_WINDOWS - 1) * _WINDOW_SECONDS
 
 
 class Client(NamedTuple):
-    """The sender of a request and the node that got it. ``connection`` identifies the connection,
-    and is done when the client has disconnected.
+    """The sender of a request and the node that received it. ``connection`` identifies the
+    connection, and is done when the client has disconnected.
     """
 
     node_id: int
     user: str | None
     client_id: str
     connection: asyncio.Future[None]
+
+
+class Meter:
+    """The rate of one entity, measured as in Kafka: sums over eleven windows of one second.
+
+    A new client counts as previously idle: its first bytes are averaged over ten seconds.
+    """
+
+    def __init__(self) -> None:
+        self._samples: deque[list[float]] = deque()  # the start and the sum of each window
+
+    def add(self, amount: float, now: float) -> None:
+        """Count ``amount``. A negative amount reverts an earlier one."""
+        if not self._samples or now - self._samples[-1][0] >= _WINDOW_SECONDS:
+            self._samples.append([now, 0.0])
+        self._samples[-1][1] += amount
+        while now - self._samples[0][0] >= _WINDOWS * _WINDOW_SECONDS:
+            self._samples.popleft()
+
+    def excess_seconds(self, limit: float, now: float) -> float:
+        """Return the pause after which the rate is at most ``limit`` per second; 0 if it is not
+        exceeded.
+        """
+        total, elapsed = sum(amount for _, amount in self._samples), self._elapsed(now)
+        rate = total / elapsed
+        return (rate - limit) / limit * elapsed if rate > limit else 0.0
+
+    def _elapsed(self, now: float) -> float:
+        """Return the time that the windows cover, at least ten seconds."""
+        elapsed = now - self._samples[0][0] if self._samples else 0.0
+        missing = _WINDOWS - 1 - int(elapsed / _WINDOW_SECONDS)
+        return elapsed + max(missing, 0) * _WINDOW_SECONDS
 
 
 class Throttle:
@@ -51,21 +87,21 @@ class Throttle:
                 await asyncio.wait((connection,), timeout=left)
 
     def narrow(self, request: Message, client: Client) -> None:
-        """Limit a fetch to the bytes that the quota allows at once: a larger response would be
-        refused forever.
+        """Limit a fetch to the bytes that the quota allows at once: a larger response would never
+        be allowed.
         """
         if self._limits and isinstance(request, FetchRequest):
             found = self._limits.limit(
                 CONSUMER_BYTE_RATE, client.user or ANONYMOUS, client.client_id
             )
             if found is not None:
-                request.max_bytes = min(request.max_bytes, int(found.limit * BURST_SECONDS))
+                request.max_bytes = min(request.max_bytes, int(found.limit * _BURST_SECONDS))
 
     def apply(
         self, request: Message, request_size: int, response: Message | None, client: Client
     ) -> None:
-        """Count a request and its response. Above the quota, set the throttle time of the response
-        and mute the connection.
+        """Count a request and its response. If the quota is exceeded, set the throttle time of the
+        response and mute the connection.
         """
         if not self._limits:
             return

@@ -1,5 +1,5 @@
-"""The settings of a broker, as Kafka 4.4 describes them: names, types and defaults. Most of them
-have no effect on this broker.
+"""The settings of a broker in Kafka 4.4: names, types and defaults. Most of them have no effect on
+the embedded broker.
 
 Each line has a name, a type, a default (- for none, "" for an empty text), and ``dynamic`` if the
 setting can be changed while the broker is running.

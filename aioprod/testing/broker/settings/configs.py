@@ -1,5 +1,5 @@
-"""Where a setting's value comes from: the start of the broker, a change for all brokers, for one
-broker, or for a topic (KIP-226).
+"""The sources of a setting's value: the start of the broker, or a change for all brokers, one
+broker or a topic (KIP-226).
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _OF_ONE_BROKER = (
     "listener",
     "principal.builder.class",
 )
-# The settings that replace others without a default. Kafka lists them only if they have a value.
+# Settings without a default that override others. Kafka lists them only if they have a value.
 _IN_OTHER_UNITS = {
     "log.flush.interval.ms": "log.flush.scheduler.interval.ms",
     "log.retention.ms": "log.retention.hours",
     "log.roll.jitter.ms": "log.roll.jitter.hours",
     "log.roll.ms": "log.roll.hours",
 }
-# Broker settings that are defaults of topics are checked like the topic's.
+# Broker settings that are defaults for topics are checked like the topic's.
 _CHECKED_AS = {
     setting.broker_name: setting for setting in topic_settings().values() if setting.broker_name
 }
 
 
 class Synonym(NamedTuple):
-    """One of the places that define a setting's value."""
+    """One of the sources of a setting's value."""
 
     name: str
     value: str | None
@@ -51,7 +51,7 @@ class Synonym(NamedTuple):
 
 @dataclass(slots=True)
 class DescribedSetting:
-    """A setting, its effective value, and all places that define one, the effective one first."""
+    """A setting, its effective value, and all sources of a value, the effective one first."""
 
     setting: Setting
     value: str | None
@@ -89,7 +89,7 @@ class Configs:
         }
 
     def topic_config(self, overrides: Mapping[str, str | None]) -> TopicConfig:
-        """Return the effective settings that have an effect."""
+        """Return the effective values of the settings that have an effect."""
         if overrides:
             return TopicConfig.parse(self.topic_values(overrides))
         if self._config_without_overrides is None:
@@ -108,7 +108,7 @@ class Configs:
     def describe_topic(
         self, overrides: Mapping[str, str | None], names: Collection[str] | None, node_id: int
     ) -> list[DescribedSetting]:
-        """Describe all settings of a topic, or those in ``names``, as one broker sees them."""
+        """Describe all settings of a topic, or those in ``names``, from the view of one broker."""
         chosen = (
             setting
             for setting in topic_settings().values()
@@ -158,7 +158,9 @@ class Configs:
         return dict(self._dynamic.get(broker, {}))
 
     def check_broker(self, overrides: Mapping[str, str], broker: str) -> None:
-        """Raise RequestError (INVALID_REQUEST) if a running broker can't take these settings."""
+        """Raise RequestError (INVALID_REQUEST) if these settings can't be changed on a running
+        broker.
+        """
         for name, text in overrides.items():
             setting = broker_settings().get(name)
             if setting is None:
@@ -186,12 +188,16 @@ class Configs:
         self._changed()
 
     def broker_value(self, name: str) -> str | None:
-        """Return the value of a setting of all brokers; None if it has none, or does not exist."""
+        """Return the value of a setting of all brokers; None if it has no value or does not
+        exist.
+        """
         synonyms = self.synonyms(name, None)
         return synonyms[0].value if synonyms else None
 
     def synonyms(self, name: str, node_id: int | None) -> list[Synonym]:
-        """Return the places that define a setting of a broker, or of all, the effective first."""
+        """Return the sources of a setting of a broker, or of all brokers, the effective one
+        first.
+        """
         return self._synonyms(name, {}, node_id)
 
     def _known(self, broker: str) -> dict[str, Setting]:
@@ -203,7 +209,7 @@ class Configs:
         }
 
     def _synonyms(self, name: str, own: Mapping[str, str], node_id: int | None) -> list[Synonym]:
-        """Return the places that define a broker's setting, the effective one first."""
+        """Return the sources of a broker's setting, the effective one first."""
         default = broker_settings()[name].default if name in broker_settings() else None
         layers: tuple[tuple[Source, str | None], ...] = (
             (Source.BROKER, self._dynamic.get(str(node_id), {}).get(name)),

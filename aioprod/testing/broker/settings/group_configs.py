@@ -21,16 +21,16 @@ class ShareSettings:
     """The effective settings of a share group.
 
     Attributes:
-        lock_duration_ms: how long a member may have a record.
-        delivery_count_limit: how often a record is delivered at most.
-        max_record_locks: how many records of a partition are between its start and its end offset
-            at most, so that further ones wait.
-        from_earliest: whether the group begins with the first record, else with the next one.
-        from_age: begin with the records that are not older than this instead, if not None.
-        committed_only: whether records of open and aborted transactions are left out.
-        may_renew: whether members may renew their locks.
-        dead_letter_topic: where records go that no member gets again; "" for nowhere.
-        copies_dead_letters: whether dead letters have the record's key, value and headers.
+        lock_duration_ms: the time for which a member acquires a record.
+        delivery_count_limit: the maximum number of deliveries of a record.
+        max_record_locks: the maximum number of records between a partition's start and end offset.
+            Further records wait.
+        from_earliest: True if the group begins with the first record, False if with the next one.
+        from_age: if not None, the group begins with the records that are not older than this.
+        committed_only: True if records of open and aborted transactions are skipped.
+        may_renew: True if members may renew their locks.
+        dead_letter_topic: the topic for records that are not delivered again; "" for none.
+        copies_dead_letters: True if dead letters contain the record's key, value and headers.
     """
 
     heartbeat_interval_ms: int
@@ -47,7 +47,7 @@ class ShareSettings:
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> ShareSettings:
-        """Return the settings for the effective ones of a group."""
+        """Parse the effective settings of a group."""
         reset = values["share.auto.offset.reset"]
         return cls(
             heartbeat_interval_ms=int(values["share.heartbeat.interval.ms"]),
@@ -68,13 +68,13 @@ class GroupConfigs:
     """The settings of all groups.
 
     Args:
-        brokers: has the settings that are defaults and limits.
+        brokers: the broker settings, which are defaults and limits.
     """
 
     def __init__(self, brokers: Configs) -> None:
         self._brokers = brokers
         self._overrides: dict[str, dict[str, str]] = {}
-        self._of_share_groups: dict[str, ShareSettings] = {}  # by group, of those asked for
+        self._of_share_groups: dict[str, ShareSettings] = {}  # by group, of the requested ones
 
     @property
     def group_ids(self) -> list[str]:
@@ -86,8 +86,8 @@ class GroupConfigs:
         return dict(self._overrides.get(group_id, {}))
 
     def parse(self, overrides: Mapping[str, str]) -> dict[str, str]:
-        """Return settings as they are stored; raise RequestError (INVALID_CONFIG) if one is
-        unknown or has an invalid value.
+        """Return settings in the form in which they are stored; raise RequestError (INVALID_CONFIG)
+        if one is unknown or has an invalid value.
         """
         return parse_settings(overrides, self._brokers.broker_value)
 
@@ -99,7 +99,7 @@ class GroupConfigs:
     def describe(
         self, group_id: str, names: Collection[str] | None, node_id: int
     ) -> list[DescribedSetting]:
-        """Describe all settings of a group, or those in ``names``, as one broker sees them."""
+        """Describe all settings of a group, or those in ``names``, from the view of one broker."""
         return [
             self._describe(group_id, each, node_id)
             for name, each in group_settings().items()

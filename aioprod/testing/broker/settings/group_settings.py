@@ -1,5 +1,5 @@
-"""The settings of groups (resources of type GROUP), as Kafka 4.4 has them, and the check of their
-values, with Kafka's texts. Those of streams groups have no effect on this broker.
+"""The settings of groups (resources of type GROUP) in Kafka 4.4, and the validation of their
+values, with Kafka's messages. Those of streams groups have no effect on the embedded broker.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.settings.broker_settings import broker_settings
 from aioprod.testing.broker.settings.setting import Setting, SettingType
 
-# Each line has a name, a type, and the broker's setting that is the default and names the limits,
-# or the default itself. Numbers have their lowest value, whatever the broker allows.
+# Each line has a name, a type, and either the default or the broker's setting for the default and
+# the limits. Numbers also have the lowest value that any broker allows.
 _TABLE = """
 consumer.assignment.interval.ms int group.consumer.assignment.interval.ms 0
 consumer.heartbeat.interval.ms int group.consumer.heartbeat.interval.ms 1
@@ -55,8 +55,9 @@ class GroupSetting(NamedTuple):
     """A setting of groups.
 
     Attributes:
-        setting: its ``broker_name`` is the setting of brokers that is its default; "" for none.
-        lowest: the lowest number, whatever the broker's settings allow.
+        setting: the setting. Its ``broker_name`` is the broker's setting for the default; "" for
+            none.
+        lowest: the lowest number that any broker allows.
     """
 
     setting: Setting
@@ -83,10 +84,11 @@ def group_settings() -> dict[str, GroupSetting]:
 def parse_settings(
     overrides: Mapping[str, str], broker_value: Callable[[str], str | None]
 ) -> dict[str, str]:
-    """Return settings as Kafka shows them.
+    """Return settings in Kafka's format.
 
     Args:
-        broker_value: returns the value of a broker's setting, None if there is no such setting.
+        broker_value: a function that returns the value of a broker's setting, or None if it does
+            not exist.
 
     Raises:
         RequestError: if a setting is unknown or its value is invalid (INVALID_CONFIG).
@@ -110,7 +112,7 @@ def parse_settings(
 
 
 def parse_duration(text: str) -> timedelta | None:
-    """Return what ``by_duration:PT1H`` says; None if it is not a duration, or negative."""
+    """Return the duration in ``by_duration:PT1H``; None if it is invalid or negative."""
     found = _DURATION.fullmatch(text.removeprefix(_BY_DURATION))
     if found is None or not text.startswith(_BY_DURATION):
         return None
@@ -121,7 +123,7 @@ def parse_duration(text: str) -> timedelta | None:
 
 
 def _parse(known: GroupSetting, text: str) -> str:
-    """Return a value as Kafka shows it; raise RequestError if it has the wrong type or form."""
+    """Return a value in Kafka's format; raise RequestError if it has the wrong type or form."""
     setting, stripped = known.setting, text.strip()
     if setting.type is SettingType.INT:
         try:

@@ -1,4 +1,4 @@
-"""One setting as Kafka describes it, and the check of its value."""
+"""One setting with Kafka's metadata, and the validation of its value."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _BITS = {SettingType.INT: 32, SettingType.SHORT: 16, SettingType.LONG: 64}
 
 
 class Source(IntEnum):
-    """Kafka's numbers for the source of a value. Of those of a topic and its brokers, the
-    lowest one wins.
+    """Kafka's numbers for the source of a value. Among a topic's and its brokers' values, the one
+    with the lowest number wins.
     """
 
     TOPIC = 1
@@ -50,10 +50,11 @@ class Setting:
     """A setting of brokers or of topics.
 
     Attributes:
-        default: None if it has no default.
-        dynamic: whether it can be changed while the broker is running.
-        broker_name: the broker's setting that is the default of a topic's setting; "" for none.
-        allowed: values, or ranges of numbers from low to high; empty if only the type counts.
+        default: the default value; None if there is none.
+        dynamic: True if it can be changed while the broker is running.
+        broker_name: the broker's setting for the default of a topic's setting; "" for none.
+        allowed: the allowed values, or ranges of numbers from low to high; empty if only the type
+            is checked.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Setting:
 
     @property
     def is_sensitive(self) -> bool:
-        """Whether its value is never shown."""
+        """True if its value is never shown."""
         return self.type in (SettingType.PASSWORD, SettingType.UNKNOWN)
 
     def check(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The settings of a topic, as in Kafka 4.4, and those that have an effect on this broker."""
+"""The settings of a topic in Kafka 4.4, and those that have an effect on the embedded broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.settings.setting import Setting, SettingType
 
 # Name, type, default, the broker's setting for the default, and the allowed values: words, or
-# ranges low..high. A dash stands for none.
+# ranges low..high. A dash means none.
 _TABLE = """
 cleanup.policy                          list    delete              log.cleanup.policy                    compact|delete
 delete.retention.ms                     long    86400000            log.cleaner.delete.retention.ms       0..
@@ -49,7 +49,7 @@ segment.ms                              long    604800000           log.roll.ms 
 unclean.leader.election.enable          boolean false               unclean.leader.election.enable        -
 """
 
-#: Whether share groups may write dead letters to the topic (KIP-1191).
+#: Allows share groups to write dead letters to the topic (KIP-1191).
 DEAD_LETTERS = "errors.deadletterqueue.group.enable"
 
 
@@ -90,7 +90,7 @@ def _range_or_word(text: str) -> str | tuple[float, float]:
 
 @dataclass(slots=True, frozen=True)
 class TopicConfig:
-    """The topic settings that have an effect. All others are stored and described only."""
+    """The topic settings that have an effect. All others are only stored and described."""
 
     max_message_bytes: int
     log_append_time: bool = False
@@ -107,7 +107,7 @@ class TopicConfig:
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> TopicConfig:
-        """Read the effective settings of a topic by Kafka's names."""
+        """Parse the effective settings of a topic by Kafka's names."""
         policies = [item.strip() for item in values["cleanup.policy"].split(",")]
         return cls(
             max_message_bytes=int(values["max.message.bytes"]),

@@ -1,4 +1,4 @@
-"""The records that no member of a share group gets again, because one rejected them or because they
+"""The records that a share group does not deliver again, because a member rejected them or they
 were delivered too often, and their dead letters (KIP-1191).
 """
 
@@ -15,7 +15,7 @@ DELIVERED_TOO_OFTEN = "Offset delivery count exceeded the threshold."
 
 
 class DeadRecord(NamedTuple):
-    """A record that no member gets again.
+    """A record that is not delivered again.
 
     Attributes:
         reason: `REJECTED` or `DELIVERED_TOO_OFTEN`.
@@ -37,9 +37,9 @@ def build_letter(
     """Build the batch of one dead letter.
 
     Args:
-        source: where the record is.
-        copied: the record, if the group wants copies and it still exists. A record that is larger
-            than ``max_bytes`` is not copied.
+        source: the topic and partition of the record.
+        copied: the record, if the group is configured to copy records and it still exists. A record
+            that is larger than ``max_bytes`` is not copied.
     """
     key, value = None, None
     if copied is not None and _size(copied) <= max_bytes:

@@ -1,5 +1,5 @@
-"""The state of a share group (KIP-932), and what a heartbeat changes. All members may have the same
-partitions, so that nothing has to be given up before another member gets it.
+"""The state of a share group (KIP-932), and its changes by heartbeats. Members may share
+partitions, so no member has to release one before another member gets it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class ShareMember:
     """One member.
 
     Attributes:
-        epoch: of its assignment.
-        previous_epoch: the epoch before, with which a member that missed a response continues.
+        epoch: the epoch of its assignment.
+        previous_epoch: the previous epoch, which a member that missed a response still has.
         assigned: the partitions that it reads.
     """
 
@@ -61,7 +61,7 @@ class ShareGroup(ModernGroup[ShareMember]):
 
     @property
     def state(self) -> EpochGroupState:
-        """The current state: with members it is stable."""
+        """The current state; a group with members is stable."""
         return EpochGroupState.STABLE if self.members else EpochGroupState.EMPTY
 
     def check_commit(self, committer: Committer, *, in_transaction: bool) -> None:
@@ -105,12 +105,12 @@ class ShareGroup(ModernGroup[ShareMember]):
         return Beat(member.member_id, member.epoch, member.assigned if inform else None)
 
     def leave(self, member_id: str) -> Beat:
-        """Remove a member; raise RequestError if it is not one."""
+        """Remove a member; raise RequestError if it does not exist."""
         self.remove(self.member(member_id).member_id)
         return Beat(member_id, LEAVE_EPOCH, None)
 
     def begin_sessions(self, settings: ShareSettings, now: float) -> None:
-        """Begin as a new coordinator does: with new sessions."""
+        """Start new sessions, like a new coordinator."""
         for member in self.members.values():
             self._renew(member, settings, now)
 
@@ -159,7 +159,7 @@ class ShareGroup(ModernGroup[ShareMember]):
 
 
 def check_heartbeat(request: ShareGroupHeartbeatRequest) -> None:
-    """Raise RequestError (INVALID_REQUEST) if a heartbeat is not valid."""
+    """Raise RequestError (INVALID_REQUEST) if a heartbeat is invalid."""
     texts = {
         "MemberId": request.member_id,
         "GroupId": request.group_id,
@@ -181,11 +181,11 @@ def check_heartbeat(request: ShareGroupHeartbeatRequest) -> None:
 def assign_simple(
     wanted: dict[str, list[tuple[uuid.UUID, int]]], present: dict[str, Partitions]
 ) -> dict[str, Partitions]:
-    """Divide the partitions evenly; with fewer partitions than members, members share partitions.
-    Members keep partitions as far as that allows.
+    """Distribute the partitions evenly. With fewer partitions than members, members share
+    partitions. Members keep their partitions if this is possible.
 
     Args:
-        wanted: the partitions of each member's topics.
+        wanted: the partitions of the topics that each member subscribes to.
     """
     places = sorted({place for each in wanted.values() for place in each})
     readers: dict[tuple[uuid.UUID, int], list[str]] = {place: [] for place in places}

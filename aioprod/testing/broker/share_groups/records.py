@@ -1,4 +1,4 @@
-"""The records that a share group works on, and what members say of them."""
+"""The records that a share group processes, and their acknowledgements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Acknowledge(IntEnum):
-    """What a member says of a record: the numbers of the protocol."""
+    """The acknowledge types of the protocol."""
 
     GAP = 0  # there is no record at this offset
     ACCEPT = 1
@@ -31,10 +31,11 @@ DONE = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 
 
 class LogBatch(NamedTuple):
-    """A batch of the log that members may get.
+    """A batch of the log that members may acquire.
 
     Attributes:
-        is_aborted: whether it belongs to an aborted transaction, and the group does not want it.
+        is_aborted: True if it belongs to an aborted transaction and the group reads committed
+            records only.
     """
 
     first: int
@@ -43,8 +44,8 @@ class LogBatch(NamedTuple):
 
 
 class Acknowledgements(NamedTuple):
-    """What a member says of the records from ``first`` to ``last``: one type for all, or one for
-    each.
+    """A member's acknowledgement of the records from ``first`` to ``last``: one type for all, or
+    one for each.
     """
 
     first: int
@@ -57,7 +58,7 @@ class Acknowledgements(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """Records that a member has got, with their delivery count."""
+    """Records that a member has acquired, with their delivery count."""
 
     first: int
     last: int
@@ -69,10 +70,10 @@ class InFlight:
     """A record between the start and the end offset.
 
     Attributes:
-        member_id: who has it, if it is acquired.
-        locked_until: in seconds of the caller's clock, if it is acquired.
-        saved_state: its state in the log of share groups, with which a new leader begins.
-        saved_count: its delivery count there.
+        member_id: the member that has acquired it, if any.
+        locked_until: the end of its lock in seconds of the caller's clock, if it is acquired.
+        saved_state: its state in the log of share groups, which a new leader starts with.
+        saved_count: its delivery count in that log.
     """
 
     state: RecordState = RecordState.AVAILABLE
@@ -83,7 +84,7 @@ class InFlight:
     saved_count: int = 0
 
     def acquire(self, member_id: str, locked_until: float) -> None:
-        """Give it to a member."""
+        """Assign it to a member."""
         self.state, self.member_id, self.locked_until = (
             RecordState.ACQUIRED,
             member_id,
@@ -92,7 +93,7 @@ class InFlight:
         self.delivery_count += 1
 
     def move_to(self, state: RecordState) -> None:
-        """Take it from its member, and write its state to the log of share groups."""
+        """Remove it from its member, and write its state to the log of share groups."""
         self.state, self.member_id = state, ""
         self.saved_state, self.saved_count = state, self.delivery_count
 
@@ -100,7 +101,7 @@ class InFlight:
 @dataclass(slots=True)
 class Unit:
     """Records that were read from the log together. They are acquired together, until one of them
-    has another state than the others.
+    has a different state.
     """
 
     first: int

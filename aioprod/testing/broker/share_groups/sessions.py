@@ -1,7 +1,7 @@
-"""Share sessions (KIP-932): a node remembers the partitions of a member, so that its requests name
-only changes. A session ends with its connection.
+"""Share sessions (KIP-932): a node remembers the partitions of a member, so that its requests
+contain only changes. A session ends with its connection.
 
-Plain decisions without sockets, clock or event loop.
+Synchronous decisions, without sockets, clock or event loop.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _HIGHEST_EPOCH = 2**31 - 1
 
 
 class SharedPlace(NamedTuple):
-    """A partition as a request names it."""
+    """A partition in a request."""
 
     topic_id: uuid.UUID
     partition: int
 
 
 class SessionKey(NamedTuple):
-    """Whose session it is."""
+    """The member that a session belongs to."""
 
     group_id: str
     member_id: str
@@ -39,10 +39,10 @@ class ShareSession:
     """The partitions that a member reads from a node.
 
     Attributes:
-        connection: of the request that began the session.
+        connection: the connection of the request that began the session.
         epoch: the epoch that the next request must have.
-        places: in the order of reading; one that gave records moves to the end.
-        unanswered: places of which no response has said anything yet.
+        places: the partitions in reading order; one that returned records moves to the end.
+        unanswered: the partitions that no response has contained yet.
     """
 
     connection: object
@@ -51,7 +51,7 @@ class ShareSession:
     unanswered: set[SharedPlace] = field(default_factory=set)
 
     def update(self, added: Iterable[SharedPlace], forgotten: Iterable[SharedPlace]) -> None:
-        """Apply the changes of a request."""
+        """Apply the changes in a request."""
         new = [place for place in added if place not in self.places]
         self.places.update(dict.fromkeys(new))
         self.unanswered.update(new)
@@ -60,7 +60,7 @@ class ShareSession:
             self.unanswered.discard(place)
 
     def gave(self, place: SharedPlace) -> None:
-        """Let the other partitions come first next time."""
+        """Move a partition that returned records to the end."""
         if place in self.places:
             del self.places[place]
             self.places[place] = None
@@ -77,7 +77,7 @@ class ShareSessions:
         return len(self._sessions)
 
     def begin(self, key: SessionKey, connection: object) -> ShareSession:
-        """Begin a session, also instead of the member's present one.
+        """Begin a session, replacing the member's current one if there is one.
 
         Raises:
             RequestError: if there are too many (SHARE_SESSION_LIMIT_REACHED).
@@ -120,7 +120,7 @@ class ShareSessions:
         self._sessions.pop(key, None)
 
     def end_with(self, connection: object) -> list[SessionKey]:
-        """End the sessions of a connection, and return whose they were."""
+        """End the sessions of a connection, and return their keys."""
         ended = [key for key, each in self._sessions.items() if each.connection is connection]
         for key in ended:
             del self._sessions[key]

@@ -1,7 +1,7 @@
-"""The records of one partition for one share group: which are available, acquired, acknowledged or
-archived, as in Kafka's SharePartition.
+"""The records of one partition for one share group: which of them are available, acquired,
+acknowledged or archived, as in Kafka's SharePartition.
 
-Plain decisions over (state, now) without sockets, clock or event loop.
+Synchronous decisions over (state, now), without sockets, clock or event loop.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class SharePartition:
     """The state of a partition for a group.
 
     Attributes:
-        start_offset: the first record that is not done.
-        end_offset: the first record that was never acquired.
+        start_offset: the offset of the first record that is not done.
+        end_offset: the offset of the first record that was never acquired.
         saved_start: the start offset in the log of share groups: that before the last change of
-            records, -1 before the first. Administrators see this one.
+            records, or -1 before the first change. Admin requests return this one.
         saved_done: the records from ``saved_start`` on that are done.
     """
 
     def __init__(self, start_offset: int, saved_start: int = -1) -> None:
-        self.start_offset = start_offset
-        self.end_offset = start_offset
-        self.saved_start = saved_start
-        self.saved_done = 0
+        self.start_offset: int = start_offset
+        self.end_offset: int = start_offset
+        self.saved_start: int = saved_start
+        self.saved_done: int = 0
         self._units: list[Unit] = []
         self._dead: list[DeadRecord] = []
 
@@ -51,7 +51,7 @@ class SharePartition:
 
     @property
     def next_fetch_offset(self) -> int:
-        """The first record that a member may get."""
+        """The offset of the first record that a member can acquire."""
         return next(
             (offset for offset, record in self.records() if record.state is RecordState.AVAILABLE),
             self.end_offset,
@@ -59,7 +59,7 @@ class SharePartition:
 
     @property
     def next_timeout(self) -> float | None:
-        """When the next lock ends, or None if no record is acquired."""
+        """The time at which the next lock expires, or None if no record is acquired."""
         locks = (record.locked_until for _, record in self._acquired())
         return min(locks, default=None)
 
@@ -85,13 +85,13 @@ class SharePartition:
         *,
         exact: bool,
     ) -> list[Acquired]:
-        """Give records to a member.
+        """Acquire records for a member.
 
         Args:
             batches: the batches of the log from ``next_fetch_offset`` on.
-            max_records: how many records the member wants. Only with ``exact`` (KIP-1206) it never
-                gets more; else it gets whole batches.
-            batch_size: about how many records are acquired together.
+            max_records: the maximum number of records for the member. It is exact only with
+                ``exact`` (KIP-1206); otherwise the member gets whole batches.
+            batch_size: the approximate number of records that are acquired together.
         """
         taken: dict[int, InFlight] = {}
         until = now + settings.lock_duration_ms / 1000
@@ -129,7 +129,7 @@ class SharePartition:
         lock: tuple[str, float],
         exact: bool,
     ) -> dict[int, InFlight]:
-        """Acquire records that no member had yet."""
+        """Acquire records that no member has acquired before."""
         wanted = min(wanted, settings.max_record_locks - (self.end_offset - self.start_offset))
         taken: dict[int, InFlight] = {}
         unit: Unit | None = None
@@ -161,7 +161,7 @@ class SharePartition:
         settings: ShareSettings,
         now: float,
     ) -> None:
-        """Change all records that a member names, or none.
+        """Acknowledge all records in a request, or none.
 
         Raises:
             RequestError: if a record is not acquired by this member (INVALID_RECORD_STATE), or was
@@ -228,7 +228,9 @@ class SharePartition:
         self._dead.append(DeadRecord(offset, record.delivery_count, reason))
 
     def take_dead(self) -> list[DeadRecord]:
-        """Return the records that no member gets again, of the changes since the last call."""
+        """Return the records that are not delivered again because of changes since the last
+        call.
+        """
         dead, self._dead = self._dead, []
         return dead
 
@@ -237,7 +239,7 @@ class SharePartition:
         self._release_all(lambda record: record.member_id == member_id, settings)
 
     def expire(self, now: float, settings: ShareSettings) -> None:
-        """Release the records whose locks have ended."""
+        """Release the records whose locks have expired."""
         self._release_all(lambda record: record.locked_until <= now, settings)
 
     def _acquired(self) -> Iterator[tuple[int, InFlight]]:
@@ -253,7 +255,7 @@ class SharePartition:
     # -- offsets -----------------------------------------------------------------------------------
 
     def follow_log(self, log_start: int) -> None:
-        """Begin at the log's start if it has moved beyond the start offset."""
+        """Advance the start offset to the log's start if that is later."""
         if log_start <= self.start_offset:
             return
         for offset, record in self._all():
@@ -264,8 +266,8 @@ class SharePartition:
         self._slide()
 
     def reload(self) -> None:
-        """Begin as a new leader does: with the state in the log of share groups. Records that were
-        acquired are available, and the last delivery is not counted.
+        """Start like a new leader, with the state in the log of share groups. Acquired records
+        become available, and their last delivery is not counted.
         """
         kept = [
             record.saved_state is not RecordState.AVAILABLE or record.saved_count > 0
@@ -289,13 +291,15 @@ class SharePartition:
         return (pair for unit in self._units for pair in unit.records.items())
 
     def _save(self) -> None:
-        """Note what is in the log of share groups, and move the start offset."""
+        """Persist the state, as in the log of share groups, and move the start offset."""
         self.saved_start = self.start_offset
         self.saved_done = sum(record.state in DONE for _, record in self.records())
         self._slide()
 
     def _slide(self) -> None:
-        """Move the start offset to the first record that is not done, and forget those before."""
+        """Move the start offset to the first record that is not done, and forget the records before
+        it.
+        """
         self.start_offset = next(
             (offset for offset, record in self.records() if record.state not in DONE),
             self.end_offset,
@@ -312,10 +316,11 @@ def _choose(
     is_first: bool,
     exact: bool,
 ) -> tuple[list[int], bool]:
-    """Return the available records of a unit that a member gets, and whether it gets no others.
+    """Return the available records of a unit that a member acquires, and whether it acquires no
+    others.
 
-    A record that was delivered often is delivered with ever fewer others, and the last time alone:
-    it may be the one that ends its members.
+    A record that was delivered often is delivered with fewer and fewer others, and the last time
+    alone, because it may be the record that crashes its members.
     """
     limit = settings.delivery_count_limit
     available = [

@@ -1,5 +1,5 @@
-"""The state of all partitions of all share groups: creates it, follows leaders and logs, and ends
-locks by the event loop's clock.
+"""The state of all partitions of all share groups: creates it, follows changes of leaders and logs,
+and ends locks by the event loop's clock.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Shared:
 
     Attributes:
         log: the partition.
-        state: None until a member first fetches, after which the group has a start offset.
+        state: None until a member fetches for the first time. After that the group has a start
+            offset.
         leader: the leader epoch of ``state``.
     """
 
@@ -52,10 +53,10 @@ class SharePartitions:
 
     Args:
         configs: the settings of groups.
-        now_ms: returns milliseconds since 1970.
+        now_ms: a function that returns milliseconds since 1970.
 
     Attributes:
-        undertakers: called with the records that no member of a group gets again.
+        undertakers: called with the records that a group does not deliver again.
     """
 
     def __init__(self, configs: GroupConfigs, now_ms: Callable[[], int]) -> None:
@@ -69,7 +70,7 @@ class SharePartitions:
     # -- sessions ----------------------------------------------------------------------------------
 
     def sessions(self, node_id: int, connection: asyncio.Future[None]) -> ShareSessions:
-        """Return the share sessions of a node. Those of a connection end when it does.
+        """Return the share sessions of a node. The sessions of a connection end when it is closed.
 
         Args:
             connection: done when the connection has ended.
@@ -87,7 +88,7 @@ class SharePartitions:
         return sessions
 
     def release(self, session: SessionKey, node_id: int) -> None:
-        """Release the records that a member has got from a node."""
+        """Release the records that a member has acquired at a node."""
         settings = self._configs.share(session.group_id)
         for shared in self._of_group(session.group_id):
             if shared.state is not None and shared.log.leadership.leader in (node_id, NO_NODE):
@@ -97,18 +98,18 @@ class SharePartitions:
     # -- partitions --------------------------------------------------------------------------------
 
     def initialize(self, key: ShareKey, log: Partition) -> Shared:
-        """Return a partition of a group; note it for the group if it is new."""
+        """Return a partition of a group, and add it to the group if it is new."""
         shared = self._shared.get(key)
         if shared is None:
             shared = self._shared[key] = Shared(key, log)
         return shared
 
     def open(self, key: ShareKey, log: Partition) -> tuple[Shared, SharePartition]:
-        """Return a partition as its leader knows it, with a start offset.
+        """Return a partition with the state of its leader, which has a start offset.
 
         Raises:
-            RequestError: if the group begins with records of an age that the partition does not
-                have (OFFSET_NOT_AVAILABLE).
+            RequestError: if the group begins with records of an age that the partition lacks
+                (OFFSET_NOT_AVAILABLE).
         """
         shared = self.initialize(key, log)
         state = shared.state
@@ -144,15 +145,15 @@ class SharePartitions:
         return self._of_group(group_id)
 
     def move(self, key: ShareKey, log: Partition, start_offset: int) -> None:
-        """Begin at an offset, with new delivery counts."""
+        """Restart at an offset, with new delivery counts."""
         shared = self.initialize(key, log)
         shared.state = SharePartition(start_offset, start_offset)
         shared.leader = log.log.leader_epoch
         self.changed(shared)
 
     def forget(self, chosen: Callable[[ShareKey], bool]) -> None:
-        """Forget the state of partitions, because the topic or the group is deleted, or because an
-        administrator asks for it.
+        """Forget the state of partitions, because the topic or the group was deleted or an admin
+        client requested it.
         """
         for key in [key for key in self._shared if chosen(key)]:
             timer = self._shared.pop(key).timer
@@ -170,7 +171,7 @@ class SharePartitions:
         self.arm(shared)
 
     def arm(self, shared: Shared) -> None:
-        """Set the timer for the next lock that ends."""
+        """Set the timer for the next lock that expires."""
         if shared.timer is not None:
             shared.timer.cancel()
             shared.timer = None
@@ -180,7 +181,7 @@ class SharePartitions:
 
     def _expire(self, shared: Shared, due: float) -> None:
         shared.timer = None
-        # The clock may be a tick behind its timers.
+        # A timer can fire one tick of the clock too early.
         now = max(due, asyncio.get_running_loop().time())
         if shared.state is not None and self._shared.get(shared.key) is shared:
             shared.state.expire(now, self._configs.share(shared.key.group_id))

@@ -26,9 +26,9 @@ class PushedMetric(NamedTuple):
     Attributes:
         name: the metric, such as ``org.apache.kafka.producer.record.send.total``.
         value: the value.
-        labels: such as ``{"topic": "orders"}``.
-        is_sum: whether it is a sum; else it is a gauge.
-        is_delta: whether a sum counts since ``start_ns`` only; else since the client's start.
+        labels: the labels, such as ``{"topic": "orders"}``.
+        is_sum: True for a sum, False for a gauge.
+        is_delta: True if a sum counts only since ``start_ns``, False if since the client's start.
         start_ns, time_ns: the beginning of a sum, and the time of the value, in nanoseconds since
             1970.
     """
@@ -46,7 +46,7 @@ def read_metrics(data: bytes) -> tuple[dict[str, str], list[PushedMetric]]:
     """Return the labels of the client and the values of its metrics.
 
     Raises:
-        ValueError: if the data are not valid.
+        ValueError: if the data is invalid.
     """
     labels: dict[str, str] = {}
     metrics: list[PushedMetric] = []
@@ -107,7 +107,7 @@ def _messages(fields: _Fields, number: int) -> Iterator[_Fields]:
 
 def _content(value: int | bytes) -> bytes:
     if isinstance(value, int):
-        raise ValueError("a number where bytes are due")
+        raise ValueError("expected bytes, not a number")
     return value
 
 
@@ -129,7 +129,7 @@ def _fields(data: bytes) -> _Fields:
         else:
             raise ValueError(f"wire type {wire_type}")
         if position + length > len(data):
-            raise ValueError("the data end within a field")
+            raise ValueError("the data ends within a field")
         found[tag >> 3].append(data[position : position + length])
         position += length
     return dict(found)

@@ -1,4 +1,6 @@
-"""The subscription to metrics of clients, the checks of pushes, and what was pushed (KIP-714)."""
+"""The subscription to metrics of clients, the validation of pushes, and the pushed metrics
+(KIP-714).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from aioprod.protocol.primitives import ZERO_UUID
 from aioprod.public_module import set_module
 from aioprod.testing.broker.telemetry.otlp_reader import PushedMetric, read_metrics
 
-#: The most pushes that are kept.
+#: The maximum number of pushes that are kept.
 MAX_PUSHES = 1_000
 CODEC_NAMES = tuple(codec.label for codec in TELEMETRY_CODECS)
 
@@ -31,12 +33,12 @@ class MetricsPush:
 
     Attributes:
         client_id: the ``client_id`` of the client.
-        client_instance_id: the id that the broker has given it.
-        node_id: the node that got the push.
-        terminating: whether it is the client's last push.
+        client_instance_id: the id that the broker has assigned to it.
+        node_id: the node that received the push.
+        terminating: True if it is the client's last push.
         compression: the codec, such as ``"zstd"``; ``"none"`` for none.
-        size_bytes: the size of the push as sent.
-        labels: what identifies the client, such as ``{"group_id": "g"}``.
+        size_bytes: the (compressed) size of the push.
+        labels: the labels that identify the client, such as ``{"group_id": "g"}``.
         metrics: the values.
     """
 
@@ -63,7 +65,9 @@ class MetricsPush:
 
 @dataclass(frozen=True, slots=True)
 class MetricsSubscription:
-    """What all clients are asked for: the fields of a response to GetTelemetrySubscriptions."""
+    """The metrics to request from all clients: the fields of a response to
+    GetTelemetrySubscriptions.
+    """
 
     metrics: tuple[str, ...] = ()
     push_interval_ms: int = 300_000
@@ -90,20 +94,20 @@ class _Client:
 
 
 class TelemetryReceiver:
-    """The receiver of a cluster, as a ClientTelemetry plugin is one of Kafka's brokers.
+    """The receiver of a cluster, like a ClientTelemetry plugin of Kafka's brokers.
 
     Args:
-        is_announced: whether the brokers announce the APIs.
-        new_id: makes the ids of clients.
+        is_announced: True if the brokers announce the APIs.
+        new_id: a function that creates ids for clients.
 
     Attributes:
-        subscription: what clients are asked for now.
+        subscription: the metrics that are currently requested from clients.
         pushes: the last accepted pushes, oldest first.
     """
 
     def __init__(self, is_announced: bool, new_id: Callable[[], uuid.UUID]) -> None:
         self.is_announced = is_announced
-        self.subscription = MetricsSubscription()
+        self.subscription: MetricsSubscription = MetricsSubscription()
         self.pushes: deque[MetricsPush] = deque(maxlen=MAX_PUSHES)
         self._new_id = new_id
         self._clients: dict[uuid.UUID, _Client] = {}
@@ -117,14 +121,14 @@ class TelemetryReceiver:
         max_bytes: int = 1 << 20,
         compression_types: Iterable[str] = CODEC_NAMES,
     ) -> None:
-        """Ask all clients to push metrics (KIP-714). The cluster must be made with
+        """Ask all clients to push metrics (KIP-714). The cluster must be created with
         ``client_metrics=True``.
 
         Args:
             metrics: prefixes of the names of metrics; ``"*"`` for all. Empty for none.
             push_interval_ms: the time between two pushes of a client.
-            delta: whether sums count since the last push, and not since the client's start.
-            max_bytes: the largest push (broker setting telemetry.max.bytes).
+            delta: True if sums count since the last push, False if since the client's start.
+            max_bytes: the maximum size of a push (broker setting telemetry.max.bytes).
             compression_types: the accepted codecs, the preferred one first.
 
         Raises:
@@ -143,7 +147,7 @@ class TelemetryReceiver:
         self.subscription = asked
 
     def get(self, client_id: uuid.UUID) -> tuple[uuid.UUID, ErrorCode]:
-        """Return the id of a client, and the error if it asks too often."""
+        """Return the id of a client, and an error if its requests are too frequent."""
         if client_id == ZERO_UUID:
             client_id = self._new_id()
         client = self._client(client_id)
@@ -154,7 +158,7 @@ class TelemetryReceiver:
         return client_id, ErrorCode.NONE
 
     def push(self, request: PushTelemetryRequest, client_id: str, node_id: int) -> ErrorCode:
-        """Keep the metrics of a valid push; return the error of any other."""
+        """Store the metrics of a valid push; return the error code of an invalid one."""
         if request.client_instance_id == ZERO_UUID:
             return ErrorCode.INVALID_REQUEST
         client = self._client(request.client_instance_id)

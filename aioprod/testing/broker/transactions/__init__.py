@@ -1,3 +1,3 @@
-"""The transactions of transactional ids: their state, their coordinator, and adding writes to
-them.
+"""The transactions of transactional ids: their state, their coordinator, and the addition of
+writes.
 """

@@ -27,8 +27,7 @@ MAX_TIMEOUT_MS = 900_000  # broker setting transaction.max.timeout.ms
 
 
 class TransactionTimers:
-    """One timeout for each open transaction. Timers stop while the broker is stopped and restart
-    with it.
+    """One timeout for each open transaction. The timers are suspended while the broker is stopped.
 
     Args:
         expired: called with the transactional id.
@@ -76,11 +75,12 @@ class TransactionCoordinator:
 
     Args:
         version: the finalized feature transaction.version, 0 to 2.
-        new_producer_id: returns a new producer id.
-        write_marker: ends a producer's transaction in a partition; the last argument says whether
-            it commits.
-        end_offsets: commits or drops the pending offsets of a producer's transaction in a group.
-        now_ms: returns milliseconds since 1970.
+        new_producer_id: a function that returns a new producer id.
+        write_marker: a function that ends a producer's transaction in a partition; the last
+            argument is True to commit.
+        end_offsets: a function that commits or drops the pending offsets of a producer's
+            transaction in a group.
+        now_ms: a function that returns milliseconds since 1970.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class TransactionCoordinator:
     ) -> None:
         self.version = version
         self.transactions: dict[str, Transaction] = {}
-        self.timers = TransactionTimers(self.expire_transaction)
+        self.timers: TransactionTimers = TransactionTimers(self.expire_transaction)
         self._new_producer_id = new_producer_id
         self._write_marker = write_marker
         self._end_offsets = end_offsets
@@ -187,9 +187,9 @@ class TransactionCoordinator:
         self, name: str, identity: ProducerIdAndEpoch, *, commit: bool, bump: bool
     ) -> ProducerIdAndEpoch:
         """Commit or abort, and return the producer id and epoch of the next transaction. With
-        ``bump`` (transaction protocol v2) they are new.
+        ``bump`` (transaction protocol v2), they change.
 
-        A retry of the same end succeeds.
+        A retry of the same request succeeds.
         """
         transaction = self._find(name)
         is_retry = bump and transaction.is_end_retried(identity)
@@ -239,7 +239,7 @@ class TransactionCoordinator:
         return transaction
 
     def _current(self, name: str, identity: ProducerIdAndEpoch) -> Transaction:
-        """Find a transaction that its producer may continue."""
+        """Find the current transaction of a producer with this identity."""
         transaction = self._find(name)
         transaction.check_identity(identity)
         if transaction.state in PREPARED_STATES:
@@ -271,7 +271,8 @@ class TransactionCoordinator:
     def _fence(self, transaction: Transaction) -> None:
         """Abort with an epoch that no producer has.
 
-        Before transaction.version 2 the producer can't even get a newer epoch with its old one.
+        Before transaction.version 2, the producer's old epoch is not accepted even in a request for
+        a newer one.
         """
         transaction.last_epoch = (
             transaction.producer_epoch if self.version >= _BUMPING_VERSION else NO_EPOCH

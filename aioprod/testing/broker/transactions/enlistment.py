@@ -1,5 +1,5 @@
-"""Adds writes to transactions: the producer adds partitions first and the broker verifies them, or
-the write itself adds them (KIP-890).
+"""Adds writes to transactions: either the producer adds partitions first and the broker verifies
+them, or the write itself adds them (KIP-890).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from aioprod.types import TopicPartition
 class Support(Enum):
     """The transaction protocol of a client, by the version of its request."""
 
-    OLD = "adds partitions by AddPartitionsToTxn and takes INVALID_TXN_STATE for an answer"
-    ABORTABLE = "knows TRANSACTION_ABORTABLE as well"
-    ADDS = "has partitions added by writing to them: transaction protocol v2"
+    OLD = "adds partitions with AddPartitionsToTxn and handles INVALID_TXN_STATE"
+    ABORTABLE = "also handles TRANSACTION_ABORTABLE"
+    ADDS = "adds partitions by writing to them: transaction protocol v2"
 
     @classmethod
     def of(cls, version: int, *, abortable_from: int, adds_from: int) -> Self:
@@ -41,7 +41,7 @@ def enlist_partition(
     partition: TopicPartition,
 ) -> None:
     """Add a partition to the producer's transaction or verify it; raise RequestError with a code
-    that the client knows.
+    that the client supports.
     """
     try:
         if support is Support.ADDS:

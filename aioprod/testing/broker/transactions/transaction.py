@@ -46,9 +46,9 @@ class Transaction:
         partitions: the partitions of the open transaction.
         groups: the consumer groups whose offsets the open transaction commits.
         previous_producer_id: the producer id before the epochs of that one ran out, or -1.
-        last_epoch: the epoch before the last bump that the producer itself asked for, or -1.
+        last_epoch: the epoch before the last bump that the producer itself requested, or -1.
         next_producer_id: the producer id after the markers are written, or -1 if it stays.
-        start_time_ms: when the latest transaction of this epoch began, or -1.
+        start_time_ms: the start time of the latest transaction of this epoch, or -1.
     """
 
     transactional_id: str
@@ -65,12 +65,12 @@ class Transaction:
 
     @property
     def identity(self) -> ProducerIdAndEpoch:
-        """The present producer id and epoch."""
+        """The current producer id and epoch."""
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the producer id has no further epoch."""
+        """True if the producer id has no further epoch."""
         return self.producer_epoch >= _LAST_EPOCH
 
     def accepts(self, expected: ProducerIdAndEpoch) -> bool:
@@ -133,11 +133,11 @@ class Transaction:
             raise self._fenced(identity)
 
     def is_end_retried(self, identity: ProducerIdAndEpoch) -> bool:
-        """Return whether a producer of protocol v2 retries the end of a transaction: it then has
-        the identity from before the end.
+        """Return whether a producer of protocol v2 retries to end a transaction: it then has the
+        identity from before the first attempt.
 
         Raises:
-            RequestError: if the state has changed since that end (PRODUCER_FENCED).
+            RequestError: if the state has changed since then (PRODUCER_FENCED).
         """
         is_rotated = (
             identity == (self.previous_producer_id, _LAST_EPOCH) and self.producer_epoch == 0

@@ -33,7 +33,7 @@ class Idle(NamedTuple):
 
 @dataclass
 class Verdict:
-    """What a group did.
+    """The result of a group.
 
     Attributes:
         written: the number of records that had to be processed.

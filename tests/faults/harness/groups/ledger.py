@@ -62,7 +62,7 @@ class Ownership(NamedTuple):
 
 @dataclass
 class Ledger:
-    """What a member noted.
+    """The events that a member noted.
 
     Attributes:
         ended_at: when its process ended.

@@ -58,7 +58,7 @@ class Settings:
 
 
 class Member:
-    """What the members of all clients share."""
+    """The common part of the members of all clients."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -180,7 +180,7 @@ class AiokafkaMember(Member):
 
 
 class ConfluentMember(Member):
-    """confluent-kafka. It stores offsets after records were processed, as its documentation tells
+    """confluent-kafka. It stores offsets after records were processed, as its documentation shows
     for at-least-once.
     """
 

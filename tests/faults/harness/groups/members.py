@@ -38,7 +38,7 @@ class MemberProcess:
 
     @property
     def runs(self) -> bool:
-        """Whether the process runs, even frozen."""
+        """True if the process runs, even frozen."""
         return self._process.runs
 
     def ledger(self) -> Ledger:

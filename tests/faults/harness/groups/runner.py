@@ -61,12 +61,12 @@ PROTOCOLS = (EAGER, COOPERATIVE, KIP_848)
 _OFFSETS_TOPIC = "__consumer_offsets"
 _OFFSETS_PARTITIONS = 5
 _READY_SECONDS = 60.0
-_SETTLE_SECONDS = 45.0
+_FINISH_SECONDS = 45.0
 
 
 @dataclass
 class GroupResult:
-    """What a group did in a scenario.
+    """The result of a group in a scenario.
 
     Attributes:
         gaps: the gap of each affected partition after each fault.
@@ -213,7 +213,7 @@ class GroupControl(ClusterControl):
             await scenario(self)
             ended = time.monotonic()
             await self.writer.pause()
-            await self._settle()
+            await self._until_idle()
             await asyncio.gather(
                 *(member.leave() for group in self.groups for member in group.running)
             )
@@ -278,9 +278,9 @@ class GroupControl(ClusterControl):
                 for member in group.members:
                     await asyncio.to_thread(member.kill)
 
-    async def _settle(self) -> None:
+    async def _until_idle(self) -> None:
         """Wait until all groups have processed everything, or for the longest time."""
-        deadline = time.monotonic() + _SETTLE_SECONDS
+        deadline = time.monotonic() + _FINISH_SECONDS
         while time.monotonic() < deadline:
             if all(
                 not missing(self.writer.written[group.topic], group.ledgers())
@@ -299,12 +299,13 @@ def missing(written: Sequence[Written], ledgers: Sequence[Ledger]) -> bool:
 def group_id(name: str) -> str:
     """Return a group id for which the same node is the coordinator as for all others."""
     number = 0
-    while abs(_java_hash(f"{name}-{number}")) % _OFFSETS_PARTITIONS:
+    while abs(java_hash(f"{name}-{number}")) % _OFFSETS_PARTITIONS:
         number += 1
     return f"{name}-{number}"
 
 
-def _java_hash(text: str) -> int:
+def java_hash(text: str) -> int:
+    """Return Java's hash of a string, by which Kafka chooses the coordinator."""
     value = 0
     for character in text:
         value = (31 * value + ord(character)) & 0xFFFFFFFF

@@ -10,7 +10,7 @@ from aioprod.protocol.api_keys import ApiKey
 from tests.faults.harness import scenarios
 from tests.faults.harness.cluster_control import PARTITIONS, SECONDS, partitions_of, replicas_of
 from tests.faults.harness.groups.runner import SESSION_SECONDS, GroupControl
-from tests.testing.fault_proxy import CutAnswer, CutRequest, Fault, Hold, Plan
+from tests.testing.fault_proxy import CutAnswer, CutRequest, Fault, Keep, Plan
 
 #: The handler of a busy member takes longer than its max.poll.interval.ms.
 MAX_POLL_SECONDS = 8.0
@@ -172,7 +172,7 @@ def cuts(moments: list[float]) -> Plan:
 
 
 async def come_and_go(groups: GroupControl) -> None:
-    """Members come and go now and then, so that all kinds of requests are sent."""
+    """Members come and go from time to time, so that all kinds of requests are sent."""
     until = time.monotonic() + SECONDS
     while time.monotonic() < until:
         for group in groups.groups:
@@ -192,10 +192,10 @@ class NetworkCut:
     def plan(self, _: list[float]) -> Plan:
         """Return the plan of a group's proxies."""
 
-        def held(_api_key: int, _size: int) -> Fault | None:
-            return Hold(self._healed) if self._healed is not None else None
+        def kept_back(_api_key: int, _size: int) -> Fault | None:
+            return Keep(self._healed) if self._healed is not None else None
 
-        return held
+        return kept_back
 
     async def run(self, groups: GroupControl) -> None:
         """Cut all members off; the fault is the end of the cut."""

@@ -28,7 +28,7 @@ KEYS = 500
 #: Seconds between two records of a group.
 PACE_SECONDS = 0.015
 _LOOK_SECONDS = 0.5
-_SETTLE_SECONDS = 90.0
+_FINISH_SECONDS = 90.0
 _STOP_SECONDS = 40.0
 
 
@@ -94,7 +94,7 @@ class ProcessorGroup:
 
     @property
     def exactly_once(self) -> bool:
-        """Whether its guarantee is exactly once."""
+        """True if its guarantee is exactly once."""
         return self.settings.settings.get("guarantee") == "exactly_once"
 
     # -- processes ---------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class ProcessorGroup:
             self._looked[tp.partition] = max(looked, position)
 
     def is_done(self, committed: Mapping[TopicPartition, int]) -> bool:
-        """Whether the positions of all partitions are behind their last record."""
+        """Return whether the positions of all partitions are after their last record."""
         positions = {tp.partition: position for tp, position in committed.items()}
         return all(
             positions.get(partition, 0) > max(offsets) for partition, offsets in self.stored.items()
@@ -275,7 +275,7 @@ async def run(servers: str, groups: list[ProcessorGroup], seconds: float, seed: 
         )
         stop.set()
         await background[0]
-        await _settle(servers, groups)
+        await _until_idle(servers, groups)
         await asyncio.gather(*(group.stop() for group in groups))
     finally:
         for task in background:
@@ -293,8 +293,8 @@ async def run(servers: str, groups: list[ProcessorGroup], seconds: float, seed: 
     return findings
 
 
-async def _settle(servers: str, groups: list[ProcessorGroup]) -> None:
-    deadline = time.monotonic() + _SETTLE_SECONDS
+async def _until_idle(servers: str, groups: list[ProcessorGroup]) -> None:
+    deadline = time.monotonic() + _FINISH_SECONDS
     async with Admin(servers) as admin:
         waiting = list(groups)
         while waiting and time.monotonic() < deadline:
@@ -305,4 +305,4 @@ async def _settle(servers: str, groups: list[ProcessorGroup]) -> None:
             ]
             await asyncio.sleep(_LOOK_SECONDS)
     for group in waiting:
-        group.history.findings.append(f"not committed up to the end after {_SETTLE_SECONDS:g} s")
+        group.history.findings.append(f"not committed up to the end after {_FINISH_SECONDS:g} s")
