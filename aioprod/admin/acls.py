@@ -1,4 +1,4 @@
-"""Access control lists (KIP-11, KIP-140, KIP-290): who may do what with which resource."""
+"""Access control lists (KIP-11, KIP-140, KIP-290)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class AclCalls:
     async def create_acls(
         self, acls: Iterable[AclBinding], *, timeout_ms: float | None = None
     ) -> Results[AclBinding, None]:
-        """Create ACLs; those that exist stay as they are.
+        """Create ACLs. ACLs that exist already are left unchanged.
 
         Args:
             acls: the ACLs.
@@ -73,7 +73,7 @@ class AclCalls:
     async def describe_acls(
         self, selected: AclFilter | None = None, *, timeout_ms: float | None = None
     ) -> list[AclBinding]:
-        """Return the ACLs that a filter selects; all by default.
+        """Return the ACLs that match a filter; all by default.
 
         Args:
             selected: the filter.
@@ -119,7 +119,7 @@ class AclCalls:
     async def delete_acls(
         self, selected: Iterable[AclFilter], *, timeout_ms: float | None = None
     ) -> Results[AclFilter, list[AclBinding]]:
-        """Delete the ACLs that filters select; return the deleted ones of each filter.
+        """Delete the ACLs that match filters; return the deleted ACLs of each filter.
 
         Args:
             selected: the filters.
@@ -150,7 +150,7 @@ class AclCalls:
 
 
 def _check_types(call: str, given: AclBinding | AclFilter) -> None:
-    """Check the attributes; only those of a filter may be None."""
+    """Check the types of the attributes; only those of a filter may be None."""
     for name, default in AclFilter()._asdict().items():
         value = getattr(given, name)
         kind = type(default) if default is not None else str
@@ -162,7 +162,7 @@ def _check_types(call: str, given: AclBinding | AclFilter) -> None:
 def _check(acl: AclBinding) -> None:
     for name, value in acl._asdict().items():
         if isinstance(value, IntEnum) and value.name in ("UNKNOWN", "ANY", "MATCH"):
-            raise ConfigError(f"create_acls: {name}={value.name} is only for filters: {acl}")
+            raise ConfigError(f"create_acls: {name}={value.name} is only valid in filters: {acl}")
 
 
 def _creation(acl: AclBinding) -> AclCreation:
@@ -215,7 +215,7 @@ def _same_number(answers: Sized, asked: Sized, call: str) -> None:
 
 
 def _known(kind: type[E], number: int) -> E:
-    """Return a member of an enumeration; a newer broker may have others."""
+    """Return the member of an enumeration; UNKNOWN for a number that only newer brokers have."""
     try:
         return kind(number)
     except ValueError:

@@ -27,11 +27,13 @@ from aioprod.cluster.telemetry import LAST_PUSH_MS
 from aioprod.config.admin import ADMIN, AdminConfig
 from aioprod.config.checks import check_names
 from aioprod.config.kafka_properties import client_arguments
-from aioprod.config.keywords import AdminSettings
+from aioprod.config.keywords.admin import AdminSettings
 from aioprod.config.redaction import hide_arguments
+from aioprod.misuse import ADMIN_OF_OTHERS, names_cures
 from aioprod.public_module import Uncopyable
 
 
+@names_cures(ADMIN_OF_OTHERS)
 class Admin(
     TopicCalls,
     ConfigCalls,
@@ -49,19 +51,19 @@ class Admin(
     Uncopyable,
 ):
     """Describes and changes a cluster: topics, settings, groups and their offsets, records,
-    transactions, replicas, quotas, access rights, users, delegation tokens.
+    transactions, replicas, quotas, ACLs, users, delegation tokens.
 
     The constructor needs no event loop. Use the client in one event loop, from any number of tasks.
 
     A call about one item raises its error. A call about several items returns
-    :class:`aioprod.admin.Results`, in which each item has its own result or error. Temporary errors
-    (a moved controller, coordinator or leader, a lost connection, a quota) are retried until
-    ``timeout_ms``, by default ``default_api_timeout_ms``; then the error is a
-    :class:`aioprod.KafkaTimeoutError` that contains the last one.
+    :class:`aioprod.admin.Results`, in which each item has its own result or error. Retriable errors
+    (a moved controller, coordinator or leader, a lost connection, a quota) are retried for
+    ``timeout_ms``, by default ``default_api_timeout_ms``. After that, the call fails with a
+    :class:`aioprod.KafkaTimeoutError` that names the last error.
 
     Args:
         bootstrap_servers: ``"host:port,host:port"`` or a list of these.
-        rng: source of all random choices (jitter, order of brokers).
+        rng: source of randomness for jitter and the order of brokers.
         settings: the fields of :class:`aioprod.admin.AdminConfig`; docs/admin.md explains each.
 
     Raises:
@@ -78,8 +80,9 @@ class Admin(
     ) -> None:
         check_names(AdminConfig, settings)
         check_sources(None, rng)
-        settings.setdefault("client_id", _client_id())
-        self.config = AdminConfig(
+        if settings.get("client_id") is None:
+            settings["client_id"] = _client_id()
+        self.config: AdminConfig = AdminConfig(
             bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings
         )
         self._driver = AdminDriver(self.config, rng or random.Random())
@@ -100,12 +103,12 @@ class Admin(
     async def start(self) -> None:
         """Connect to the cluster, within ``default_api_timeout_ms``.
 
-        A server that accepts a connection and then closes it is retried. After a failure, you can
-        call it again.
+        A server that accepts a connection and then closes it is retried. After a failure, the
+        method may be called again.
 
         Raises:
-            BrokerConnectionError: if no bootstrap server answers; the message has the reason for
-                each one.
+            BrokerConnectionError: if no bootstrap server responds; the message contains the reason
+                for each server.
             KafkaTimeoutError: if a server accepts connections, but does not respond in time.
             AuthenticationError: if the broker refuses the credentials.
             AdminClosedError: if the client is closed, before or during the call.
@@ -123,16 +126,17 @@ class Admin(
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections, within 2 seconds. It may be called twice.
+        """Close all connections, within 2 seconds. May be called more than once.
 
         Calls in other tasks fail with AdminClosedError.
         """
         await self._driver.runtime.close(self._driver, LAST_PUSH_MS)
 
     async def client_instance_id(self, timeout_ms: float | None = None) -> uuid.UUID:
-        """Return the id under which brokers know the metrics that this client pushes (KIP-714);
-        needs ``enable_metrics_push``. The timeout is ``request_timeout_ms`` by default; errors as
-        of :meth:`aioprod.Producer.client_instance_id`, with AdminClosedError.
+        """Return the id that identifies this client in the metrics that it pushes to brokers
+        (KIP-714). Requires ``enable_metrics_push``. The timeout is ``request_timeout_ms`` by
+        default. The errors are those of :meth:`aioprod.Producer.client_instance_id`, with
+        AdminClosedError.
         """
         return await self._driver.runtime.client_instance_id(timeout_ms)
 

@@ -1,4 +1,4 @@
-"""Checks of the answers of brokers, and errors for the codes in them."""
+"""Checks of the results in responses of brokers, and errors for their error codes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ V = TypeVar("V")
 
 
 def single(answers: list[V], what: str) -> V:
-    """Return the answer to a request about one item."""
+    """Return the only result in the response to a request about one item."""
     if len(answers) != 1:
         raise ProtocolError(f"{what}: {len(answers)} answers to a request about one item")
     return answers[0]
@@ -23,8 +23,8 @@ def single(answers: list[V], what: str) -> V:
 def outcome(
     code: int, what: str, text: str | None, result: V, secrets: Iterable[str] = ()
 ) -> V | KafkaError:
-    """Return ``result`` if the code is NONE, else the error with the broker's text, without the
-    secrets of the request.
+    """Return ``result`` if the code is NONE, else the error with the broker's text, from which
+    secrets of the request are removed.
     """
     return result if code == ErrorCode.NONE else broker_error(code, what, text, secrets)
 
@@ -39,11 +39,11 @@ def broker_error(
 
 
 def check(code: int, what: str, text: str | None = None) -> None:
-    """Raise the error for a code that is not NONE."""
+    """Raise the error for a code other than NONE."""
     if code != ErrorCode.NONE:
         raise broker_error(code, what, text)
 
 
 def partition_name(tp: TopicPartition) -> str:
-    """Return the name of a partition for errors."""
+    """Return the name of a partition for error messages."""
     return f"{tp.topic}-{tp.partition}"

@@ -1,12 +1,10 @@
 """The attempts of one call, and the outcome of each of its items."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from aioprod.admin.results import Results
+from aioprod.cluster.metadata import NOT_READY
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     BrokerConnectionError,
@@ -20,10 +18,10 @@ from aioprod.errors import (
 K = TypeVar("K")
 V = TypeVar("V")
 
-# A new topic may not be known to every broker yet.
+# Some brokers may not know a new topic yet.
 _UNKNOWN_TOPIC_LIMIT_S = 0.5
 _UNKNOWN_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-_IN_DOUBT = "(an earlier attempt had no answer, and may have caused this error)"
+_IN_DOUBT = "(an earlier attempt got no response, and may have caused this error)"
 # Retriable for producers and consumers, final for an admin call.
 _FINAL = (
     ErrorCode.ELECTION_NOT_NEEDED,
@@ -32,8 +30,7 @@ _FINAL = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt(Generic[K]):
+class Attempt(NamedTuple, Generic[K]):
     """One attempt of a call.
 
     Attributes:
@@ -58,15 +55,15 @@ class Outcomes(Generic[K, V]):
     def __init__(self, call: str, items: Iterable[K]) -> None:
         self._call = call
         self._order = list(dict.fromkeys(items))
-        self.pending = dict.fromkeys(self._order)
-        self.attempts = 0
+        self.pending: dict[K, None] = dict.fromkeys(self._order)
+        self.attempts: int = 0
         self._outcomes: dict[K, V | KafkaError] = {}
         self._last_errors: dict[K, KafkaError] = {}
         self._unanswered: set[K] = set()
 
     @property
     def items(self) -> int:
-        """The number of items."""
+        """Number of items."""
         return len(self._order)
 
     def results(self) -> Results[K, V]:
@@ -74,7 +71,7 @@ class Outcomes(Generic[K, V]):
         return Results(self._call, {item: self._outcomes[item] for item in self._order})
 
     def errors(self) -> list[KafkaError]:
-        """Return the errors of items, which stay to be retrieved by the application."""
+        """Return the errors of items, without marking them as retrieved by the application."""
         return [outcome for outcome in self._outcomes.values() if isinstance(outcome, KafkaError)]
 
     def check_complete(self) -> None:
@@ -83,13 +80,18 @@ class Outcomes(Generic[K, V]):
             raise self._last_errors[next(iter(self.pending))]
 
     def take(self, answers: Mapping[K, V | KafkaError], seconds: float) -> None:
-        """Take the answers to an attempt, a number of seconds after the start of the call."""
+        """Record the results of an attempt.
+
+        Args:
+        answers: the result or error of each item.
+        seconds: time since the start of the call.
+        """
         self.attempts += 1
         for item in list(self.pending):
             answer = (
                 answers[item]
                 if item in answers
-                else ProtocolError(f"{self._call}: the broker's answer does not contain {item}")
+                else ProtocolError(f"{self._call}: the broker's response does not contain {item}")
             )
             if isinstance(answer, KafkaError) and _is_temporary(answer, seconds):
                 self._last_errors[item] = answer
@@ -109,9 +111,9 @@ class Outcomes(Generic[K, V]):
             self._outcomes[item] = answer
 
     def give_up(self, limit: str) -> None:
-        """Set a timeout as the outcome of all pending items."""
+        """Set a KafkaTimeoutError as the outcome of all pending items."""
         for item in self.pending:
-            why = self._last_errors.get(item) or "no broker answered, so it may still be done"
+            why = self._last_errors.get(item) or "no broker responded, so it may still be done"
             about = "" if item == self._call else f" {item}"
             self._outcomes[item] = KafkaTimeoutError(
                 f"{self._call}{about}: not done within {limit}; {why}"
@@ -123,5 +125,7 @@ def _is_temporary(error: KafkaError, seconds: float) -> bool:
     if isinstance(error, BrokerError):
         if error.code in _UNKNOWN_TOPIC:
             return seconds < _UNKNOWN_TOPIC_LIMIT_S
+        if error.code in NOT_READY:
+            return True
         return error.code.retriable and error.code not in _FINAL
     return isinstance(error, BrokerConnectionError | RequestTimedOutError)

@@ -42,11 +42,10 @@ class ClusterDescription:
 
     Attributes:
         cluster_id: the id of the cluster, if it has one.
-        controller: the controller, or with KRaft a broker that forwards requests to it; None if
-            there is none.
-        nodes: the brokers that run, in the order of their ids.
-        authorized_operations: what this client is authorized to do with the cluster; None if not
-            requested.
+        controller: the controller; with KRaft a broker that forwards requests to it. None if no
+            controller is known.
+        nodes: the running brokers, in the order of their ids.
+        authorized_operations: the operations that this client may perform; None if not requested.
     """
 
     cluster_id: str | None
@@ -61,8 +60,8 @@ class ReplicaLog:
 
     Attributes:
         size: bytes on disk.
-        offset_lag: the number of offsets by which it is behind.
-        is_future: whether it is being moved here from another directory of the broker.
+        offset_lag: the number of offsets by which it lags.
+        is_future: True while it is being moved to this directory from another one of the broker.
     """
 
     size: int
@@ -75,10 +74,11 @@ class LogDirDescription:
     """A log directory of a broker.
 
     Attributes:
-        total_bytes, usable_bytes: of its volume; None for brokers before 3.3.
+        total_bytes, usable_bytes: size and free space of its volume; None for brokers before 3.3.
         replicas: the replicas in the directory.
         error: why it can't be used; None if it can.
-        is_cordoned: whether it takes no new partitions (KIP-1066); False for brokers before 4.4.
+        is_cordoned: True if no new partitions are placed there (KIP-1066); False for brokers before
+            4.4.
     """
 
     path: str
@@ -97,10 +97,10 @@ class ClusterCalls:
     async def describe_cluster(
         self, *, include_authorized_operations: bool = False, timeout_ms: float | None = None
     ) -> ClusterDescription:
-        """Describe the cluster: its id, the brokers that run, the controller.
+        """Describe the cluster: its id, the running brokers, the controller.
 
         Args:
-            include_authorized_operations: whether to include what this client is authorized to do.
+            include_authorized_operations: whether to include ``authorized_operations``.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -127,7 +127,7 @@ class ClusterCalls:
     async def find_coordinator(
         self, key: str, *, transactional: bool = False, timeout_ms: float | None = None
     ) -> int:
-        """Return the node id of the broker that coordinates a group, which need not exist.
+        """Return the node id of the broker that coordinates a group. The group need not exist.
 
         Args:
             key: the group id; the ``transactional_id`` if ``transactional``.

@@ -1,7 +1,5 @@
 """Describing and changing the settings of topics, brokers and groups."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -14,7 +12,7 @@ from aioprod.admin.results import Results
 from aioprod.arguments import check_items, check_mapping, check_names
 from aioprod.config.redaction import is_secret
 from aioprod.errors import ConfigError, KafkaError
-from aioprod.foreign_text import secret_forms, shown
+from aioprod.foreign_text import shown
 from aioprod.net.connection import Connection
 from aioprod.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -26,6 +24,7 @@ from aioprod.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from aioprod.secret_forms import secret_forms
 
 V = TypeVar("V")
 EnumT = TypeVar("EnumT", bound=IntEnum)
@@ -42,7 +41,7 @@ class ConfigResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where the value of a setting comes from."""
+    """The source of a setting's value."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -71,30 +70,30 @@ class ConfigType(IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """A topic, broker, group or subscription to metrics of clients, which has settings."""
+    """A resource with settings: a topic, broker, group, or subscription to client metrics."""
 
     type: ConfigResourceType
     name: str
 
     @classmethod
     def topic(cls, name: str) -> Self:
-        """Name a topic."""
+        """Return the resource of a topic."""
         return cls(ConfigResourceType.TOPIC, name)
 
     @classmethod
     def broker(cls, node_id: int | None = None) -> Self:
-        """Name a broker; without a node id, the defaults of all brokers."""
+        """Return the resource of a broker; without a node id, of the defaults of all brokers."""
         return cls(ConfigResourceType.BROKER, "" if node_id is None else str(node_id))
 
     @classmethod
     def group(cls, group_id: str) -> Self:
-        """Name a group (KIP-848)."""
+        """Return the resource of a group (KIP-848)."""
         return cls(ConfigResourceType.GROUP, group_id)
 
     @classmethod
     def client_metrics(cls, name: str) -> Self:
-        """Name a subscription to metrics of clients, with the settings ``metrics``, ``interval.ms``
-        and ``match`` (KIP-714).
+        """Return the resource of a subscription to client metrics, with the settings ``metrics``,
+        ``interval.ms`` and ``match`` (KIP-714).
         """
         return cls(ConfigResourceType.CLIENT_METRICS, name)
 
@@ -116,11 +115,11 @@ class ConfigEntry:
     """A setting.
 
     Attributes:
-        value: as text; None if there is none, or if it is secret.
+        value: its value as text; None if it has no value, or if the value is secret.
         source: where the value comes from.
-        read_only: whether it can't be changed while the broker runs.
-        sensitive: whether it is secret.
-        synonyms: all sources of a value, in their order; empty if not requested.
+        read_only: True if it can't be changed while the broker runs.
+        sensitive: True if the value is secret.
+        synonyms: all sources of a value, by precedence; empty if not requested.
         documentation: Kafka's description; None if not requested.
     """
 
@@ -135,7 +134,7 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether it has its default value."""
+        """True if it has its default value."""
         return self.source is ConfigSource.DEFAULT_CONFIG
 
 
@@ -152,7 +151,7 @@ class Subtract(NamedTuple):
 
 
 ConfigValue = str | int | float | bool
-"""The value of a setting; numbers and booleans are written as Kafka reads them."""
+"""The value of a setting; numbers and booleans are converted to Kafka's text."""
 
 ConfigChange = ConfigValue | Append | Subtract | None
 """A value, :class:`Append`, :class:`Subtract`, or None to restore the default."""
@@ -203,7 +202,7 @@ class ConfigCalls:
         """Return the settings of topics, brokers or groups, by name.
 
         Args:
-            resources: one, whose error is raised, or several, each with its own result.
+            resources: one, whose error is raised, or several, each with a separate result.
             names: the settings; all by default.
             include_synonyms: whether to include all sources of each value.
             include_documentation: whether to include Kafka's descriptions (brokers since 2.6).
@@ -260,7 +259,7 @@ class ConfigCalls:
 
         Args:
             changes: the changes of each resource.
-            validate_only: only check whether the change is possible.
+            validate_only: check the change without making it.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -309,7 +308,7 @@ class ConfigCalls:
         ask: _AskResources[V],
         timeout_ms: float | None,
     ) -> Results[ConfigResource, V]:
-        """Ask each broker about its own settings, and any broker about the others."""
+        """Send a request about settings of a broker to that broker, and others to any broker."""
         places = {resource: _broker_of(resource) for resource in resources}
 
         async def ask_all(
@@ -337,7 +336,7 @@ class ConfigCalls:
 
 
 def config_text(name: str, value: ConfigValue) -> str:
-    """Return the value of a setting as Kafka reads it.
+    """Return the value of a setting as Kafka's text.
 
     Raises:
         ConfigError: if the value is not text, a number or a boolean.
@@ -362,7 +361,7 @@ def _change(name: str, change: ConfigChange) -> AlterableConfig:
 def _checked(resource: object) -> ConfigResource:
     if not isinstance(resource, ConfigResource):
         raise ConfigError(
-            f"resource {shown(resource)}: must be a ConfigResource, such as "
+            f"changes: resource {shown(resource)}: must be a ConfigResource, such as "
             "ConfigResource.topic('orders')"
         )
     if not isinstance(resource.type, ConfigResourceType):
@@ -374,7 +373,7 @@ def _checked(resource: object) -> ConfigResource:
 
 
 def _broker_of(given: object) -> int | None:
-    """Return the node id of the broker to ask; None for any."""
+    """Return the node id of the broker to send the request to; None for any broker."""
     resource = _checked(given)
     if (
         resource.type not in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
@@ -403,12 +402,12 @@ def _entry(answer: DescribeConfigsResourceResult) -> ConfigEntry:
 
 
 def known(kind: type[EnumT], number: int) -> EnumT:
-    """Return the member with this number, or that of 0 (unknown) for a number that only newer
-    brokers know.
+    """Return the member with this number; the member 0 (unknown) for a number that only newer
+    brokers have.
     """
     return kind(number) if number in kind.__members__.values() else kind(0)
 
 
 def _secrets_of(changes: Iterable[AlterableConfig]) -> tuple[str, ...]:
-    """Return passwords among the new values: a broker may repeat them as it refuses them."""
+    """Return passwords among the new values, as a broker may repeat them in an error."""
     return secret_forms(*(each.value for each in changes if is_secret(each.name)))

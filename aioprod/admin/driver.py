@@ -1,8 +1,8 @@
-"""Sends the requests of an admin client to the right broker, until each item has an outcome.
+"""Sends the requests of an admin client to the right brokers until each item has an outcome.
 
-The items of a call are topics, groups, partitions and so on. An attempt asks for all items without
-an outcome. Those with a temporary error are asked for again, after a backoff and with new metadata,
-until the limit of the call.
+The items of a call are topics, groups, partitions and so on. An attempt covers all items without an
+outcome. Items with a retriable error are requested again, after a backoff and with new metadata,
+within the time limit of the call.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class AdminDriver(ClientLifecycle):
         self.config = config
         self._observers = AdminObservers(config.observers)
         self._metrics = AdminMetrics()
-        self.runtime = ClientRuntime(
+        self.runtime: ClientRuntime = ClientRuntime(
             config,
             rng,
             ClientKind("admin client", AdminClosedError),
@@ -114,18 +114,19 @@ class AdminDriver(ClientLifecycle):
         *,
         name: str,
     ) -> Results[K, V]:
-        """As :meth:`each`; with None about all items that the answer names, of which those that
-        failed are then asked for by name: their error may pass.
+        """Make a call about several items, as :meth:`each` does. With None, the call is about all
+        items that the response names; those that failed are then requested by name, as their error
+        may be temporary.
 
         Args:
-            call: what is asked for, for errors and the log.
+            call: describes the call in errors and logs.
             items: the items, or None for all.
-            ask: makes one attempt about these items, or about all.
+            ask: makes one attempt for these items, or for all.
             timeout_ms: as in :meth:`each`.
             name: the name of the call's method.
 
         Raises:
-            KafkaError: if the question for all items has failed.
+            KafkaError: if the request for all items has failed.
         """
 
         async def ask_all(attempt: Attempt[str]) -> Mapping[K, V | KafkaError]:
@@ -160,7 +161,7 @@ class AdminDriver(ClientLifecycle):
         Args:
             call: the name of the call, for errors and the log.
             items: the items.
-            ask: makes one attempt. If it raises an error, all items have it.
+            ask: makes one attempt. An error that it raises applies to all items.
             timeout_ms: limit on all attempts together; ``default_api_timeout_ms`` if None.
             name: the name of the call's method, if ``call`` is another text.
 
@@ -245,8 +246,8 @@ class AdminDriver(ClientLifecycle):
         return await self._brokers.any()
 
     async def from_any(self, message: Request[ResponseT]) -> ResponseT:
-        """Return the answer of any broker. The request may go to several, so it must not change
-        anything.
+        """Return the response of any broker. The request may be sent to several brokers, so it must
+        be read-only.
         """
 
         async def ask(connection: Connection) -> ResponseT:
@@ -274,8 +275,8 @@ class AdminDriver(ClientLifecycle):
         attempt: Attempt[K],
         prepare: Callable[[Connection], tuple[Request[ResponseT], int]],
     ) -> ResponseT:
-        """Return the answer of the coordinator of a group or transactional id, which is looked up
-        again after a failed attempt.
+        """Return the response of the coordinator of a group or transactional id. The coordinator is
+        looked up again after a failed attempt.
         """
         if attempt.number > 1:
             self.runtime.coordinators.forget(kind, key)
@@ -288,8 +289,8 @@ class AdminDriver(ClientLifecycle):
             [int, list[TopicPartition]], Awaitable[Mapping[TopicPartition, V | KafkaError]]
         ],
     ) -> dict[TopicPartition, V | KafkaError]:
-        """Return the answers of the leaders of partitions. ``ask`` gets the node id of a leader and
-        its partitions.
+        """Return the results from the leaders of partitions. ``ask`` gets the node id of a leader
+        and its partitions.
         """
         wanted = list(partitions)
         outcomes: dict[TopicPartition, V | KafkaError] = {}
@@ -314,9 +315,7 @@ class AdminDriver(ClientLifecycle):
         return outcomes
 
     async def existing(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Return the partitions without those that their topics lack; topics that can't be
-        described keep all.
-        """
+        """Return the partitions that exist, and those of topics that can't be described."""
         wanted = list(partitions)
         snapshot = await self._metadata.refresh(sorted({tp.topic for tp in wanted}))
         return [
@@ -327,7 +326,7 @@ class AdminDriver(ClientLifecycle):
         ]
 
     async def coordinator_of(self, kind: CoordinatorType, key: str) -> int:
-        """Return the node id of the present coordinator of a group or transactional id."""
+        """Return the node id of the current coordinator of a group or transactional id."""
         self.runtime.coordinators.forget(kind, key)
         return (await self.runtime.coordinators.nodes(kind, [key]))[key]
 
@@ -338,8 +337,8 @@ class AdminDriver(ClientLifecycle):
         timeout_ms: float | None,
         only: Iterable[int] | None = None,
     ) -> list[V]:
-        """Return the answers of all brokers, without those that leave the cluster during the
-        call, or of ``only`` these.
+        """Return the results of all brokers, or of those in ``only``; brokers that leave the
+        cluster during the call are left out.
         """
         chosen = None if only is None else list(only)
         found: dict[int, list[V]] = {}
@@ -382,7 +381,7 @@ def _leader(snapshot: ClusterSnapshot, tp: TopicPartition) -> PartitionInfo | Ka
 async def gather_outcomes(
     items: Iterable[K], ask: Callable[[K], Awaitable[V]]
 ) -> dict[K, V | KafkaError]:
-    """Ask for all items concurrently, with a limit, and return the result or error of each one."""
+    """Call ``ask`` for all items, with limited concurrency; return the result or error of each."""
     room = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def one(item: K) -> V | KafkaError:

@@ -1,4 +1,4 @@
-"""Listing, describing and deleting consumer groups, classic ones and those of KIP-848."""
+"""Listing, describing and deleting consumer groups of the classic protocol and of KIP-848."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _SEVERAL_MEMBERS_FROM = 3
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group in the list of all groups.
+    """A group as ``list_groups`` returns it.
 
     Attributes:
         type: ``"classic"``, ``"consumer"`` (KIP-848), ``"share"`` ...; empty for brokers before
@@ -85,9 +85,9 @@ class MemberDescription:
         rack: None if unknown.
         subscription: the topics that it subscribes to; None in classic groups.
         subscription_pattern: the pattern that it subscribes to, if any.
-        member_metadata, member_assignment: what it sent when it joined, and what the leader
-            assigned to it, as encoded by the members of a classic group; empty in other groups,
-            and while the group rebalances.
+        member_metadata, member_assignment: the encoded subscription that it sent to a classic
+            group, and its encoded assignment from the leader; empty in other groups, and while the
+            group rebalances.
     """
 
     member_id: str
@@ -115,7 +115,7 @@ class GroupDescription:
         protocol_type: the protocol of the members, ``"consumer"`` for consumers.
         members: in the broker's order.
         group_epoch, assignment_epoch: None in classic groups.
-        authorized_operations: what this client is authorized to do with it; None if not requested.
+        authorized_operations: the operations that this client may perform; None if not requested.
     """
 
     group_id: str
@@ -145,7 +145,7 @@ class GroupCalls:
         """List all groups, by group id.
 
         Args:
-            brokers: only groups that these brokers coordinate; by default those of all brokers.
+            brokers: only groups that these brokers coordinate; all brokers by default.
             states: only groups in one of these states: ``"Stable"``, ``"Empty"``,
                 ``"PreparingRebalance"``, ``"CompletingRebalance"``, ``"Dead"``, ``"Assigning"``,
                 ``"Reconciling"`` or ``"NotReady"`` (brokers since 2.6).
@@ -202,11 +202,11 @@ class GroupCalls:
         include_authorized_operations: bool = False,
         timeout_ms: float | None = None,
     ) -> GroupDescription | Results[str, GroupDescription]:
-        """Describe groups, classic ones and those of KIP-848, with their members.
+        """Describe groups of the classic protocol and of KIP-848, with their members.
 
         Args:
-            group_ids: one, whose error is raised, or several, each with its own result.
-            include_authorized_operations: whether to include what this client is authorized to do.
+            group_ids: one, whose error is raised, or several, each with a separate result.
+            include_authorized_operations: whether to include ``authorized_operations``.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -288,7 +288,7 @@ class GroupCalls:
         """Delete groups of any type that have no members, with their offsets (KIP-229).
 
         Args:
-            group_ids: one, whose error is raised, or several, each with its own result.
+            group_ids: one, whose error is raised, or several, each with a separate result.
             timeout_ms: limit on the whole call.
 
         Raises:

@@ -1,10 +1,8 @@
 """The committed offsets of groups, and the first and last offsets of partitions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from aioprod.admin.answers import broker_error, check, outcome, partition_name
 from aioprod.admin.attempts import Attempt
@@ -13,7 +11,7 @@ from aioprod.admin.results import Results
 from aioprod.arguments import check_by_number, check_offsets, check_partitions
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.config.checks import check_string
-from aioprod.config.settings.consumer import ISOLATION_LEVELS
+from aioprod.config.settings.client import ISOLATION_LEVELS
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ConfigError, KafkaError
 from aioprod.foreign_text import shown
@@ -44,7 +42,7 @@ from aioprod.types import OffsetAndMetadata, TopicPartition
 
 V = TypeVar("V")
 
-_CONSUMER = -1  # the replica id of clients; followers send their node ids
+_CONSUMER = -1  # replica id of clients; followers send their node ids
 
 
 class OffsetSpec(IntEnum):
@@ -62,9 +60,9 @@ class OffsetResult(NamedTuple):
     """A position in a partition.
 
     Attributes:
-        offset: the offset; -1 if there is none, such as no record at or after a time.
-        timestamp: of the record, in milliseconds since 1970; -1 for the ends of the log.
-        leader_epoch: of the record; -1 if unknown.
+        offset: the offset; -1 if there is none, such as if no record is at or after a time.
+        timestamp: timestamp of the record, in milliseconds since 1970; -1 for the ends of the log.
+        leader_epoch: leader epoch of the record; -1 if unknown.
     """
 
     offset: int
@@ -89,14 +87,14 @@ class OffsetCalls:
 
         Args:
             group_id: the group.
-            partitions: the partitions, with None in the result for one without a committed offset.
-                By default all partitions that have one.
+            partitions: the partitions; the result is None for one without a committed offset. By
+                default all partitions with a committed offset.
             require_stable: wait for transactions with offsets of the group to end (KIP-447).
             timeout_ms: limit on the whole call.
 
         Raises:
             BrokerError: if the broker returns an error, such as GROUP_AUTHORIZATION_FAILED. Raised
-                by the call if it asks for all partitions, else by ``results[partition]`` or
+                by the call if ``partitions`` is None, else by ``results[partition]`` or
                 ``results.check()``.
         """
         check_string("group_id", group_id)
@@ -219,7 +217,7 @@ class OffsetCalls:
         self,
         specs: Mapping[TopicPartition, OffsetSpec | int],
         *,
-        isolation_level: str = "read_uncommitted",
+        isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
         timeout_ms: float | None = None,
     ) -> Results[TopicPartition, OffsetResult]:
         """Look up offsets of partitions: the first, the last, or by time.
@@ -227,8 +225,8 @@ class OffsetCalls:
         Args:
             specs: for each partition an :class:`OffsetSpec`, or milliseconds since 1970 for the
                 first record at or after that time.
-            isolation_level: with ``"read_committed"`` the last offset is the one before the first
-                open transaction.
+            isolation_level: with ``"read_committed"`` the last offset is that before the first open
+                transaction.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -242,7 +240,7 @@ class OffsetCalls:
             min(OffsetSpec),
             "an OffsetSpec, such as OffsetSpec.LATEST, or a time in milliseconds since 1970",
         )
-        level = ISOLATION_LEVELS.get(isolation_level)
+        level = ISOLATION_LEVELS.get(isolation_level) if isinstance(isolation_level, str) else None
         if level is None:
             raise ConfigError(
                 f"isolation_level={shown(isolation_level)}: must be read_uncommitted or "

@@ -8,7 +8,7 @@ _NOT_REQUESTED = -(2**31)
 
 
 def operations(bits: int) -> frozenset[AclOperation] | None:
-    """Return a bit field of the protocol as a set; None if it was not requested."""
+    """Convert a bit field of the protocol to a set; None if it was not requested."""
     if bits == _NOT_REQUESTED:
         return None
     return frozenset(operation for operation in AclOperation if bits >> operation & 1)

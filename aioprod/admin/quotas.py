@@ -1,7 +1,5 @@
 """Client quotas (KIP-546): limits on bytes and requests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
@@ -30,17 +28,17 @@ _FIELDS = {kind: field for field, kind in _KINDS.items()}
 
 
 class QuotaMatch(Enum):
-    """An entity other than one with a given name."""
+    """Selects entities otherwise than by name."""
 
-    DEFAULT = "default"  #: all that have no quota under their name
-    ANY = "any"  #: any name, or the default; only for describing quotas
+    DEFAULT = "default"  #: entities without a quota for their name
+    ANY = "any"  #: any name, or the default; only in ``describe_client_quotas``
 
 
 class ClientQuotaEntity(NamedTuple):
     """The clients that a quota applies to.
 
-    Each attribute is a name, ``QuotaMatch.DEFAULT`` for all names without a quota, or None if the
-    quota does not depend on it.
+    Each attribute is a name, ``QuotaMatch.DEFAULT`` for names without a quota, or None if the quota
+    does not depend on it.
 
     Attributes:
         user: the principal of the client.
@@ -75,12 +73,12 @@ class QuotaCalls:
         strict: bool = False,
         timeout_ms: float | None = None,
     ) -> dict[ClientQuotaEntity, dict[str, float]]:
-        """Return quotas by entity and name, such as ``producer_byte_rate`` (brokers since 2.6).
+        """Return quotas, by entity and name such as ``producer_byte_rate`` (brokers since 2.6).
 
         Args:
-            entity: only quotas that have all of its attributes, where ``QuotaMatch.ANY`` matches
-                any name; all quotas if None.
-            strict: only quotas that have no other attributes.
+            entity: only quotas with all of its attributes, where ``QuotaMatch.ANY`` matches any
+                name; all quotas if None.
+            strict: only quotas without further attributes.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -117,7 +115,7 @@ class QuotaCalls:
         Args:
             limits: such as ``{ClientQuotaEntity(client_id="batch"): {"producer_byte_rate":
                 1_000_000, "request_percentage": None}}``; other quotas keep their values.
-            validate_only: only check whether the change is possible.
+            validate_only: check the change without making it.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -159,7 +157,7 @@ class QuotaCalls:
 
 def _checked(entity: object) -> ClientQuotaEntity:
     if not isinstance(entity, ClientQuotaEntity):
-        raise ConfigError(f"entity {shown(entity)}: must be a ClientQuotaEntity")
+        raise ConfigError(f"limits: entity {shown(entity)}: must be a ClientQuotaEntity")
     return entity
 
 

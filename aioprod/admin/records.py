@@ -21,7 +21,7 @@ from aioprod.protocol.messages.describe_producers import DescribeProducersReques
 from aioprod.protocol.messages.describe_producers import ProducerState as DescribedProducer
 from aioprod.types import TopicPartition
 
-#: Instead of an offset: the high watermark.
+#: Use instead of an offset: stands for the high watermark.
 TO_THE_END = -1
 
 
@@ -30,10 +30,11 @@ class ProducerState:
     """The state of a producer in a partition.
 
     Attributes:
-        producer_id, producer_epoch: the producer.
+        producer_id, producer_epoch: id and epoch of the producer.
         last_sequence: the sequence number of its last record in the partition.
-        last_timestamp: of its last record in the partition, in milliseconds since 1970.
-        coordinator_epoch: of the last transaction; None if no transaction has ended.
+        last_timestamp: timestamp of its last record in the partition, in milliseconds since 1970.
+        coordinator_epoch: epoch of the coordinator that ended its last transaction; None if no
+            transaction has ended.
         transaction_start_offset: the first offset of its open transaction; None if none is open.
     """
 

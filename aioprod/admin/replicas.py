@@ -33,8 +33,8 @@ from aioprod.types import TopicPartition
 
 
 class ElectionType(IntEnum):
-    """The replica to elect: the first one (PREFERRED), or any that runs if none is in sync
-    (UNCLEAN, which loses records).
+    """The replica to elect: the preferred replica (PREFERRED), or any running replica if none is in
+    sync (UNCLEAN, which loses records).
     """
 
     PREFERRED = 0
@@ -46,9 +46,9 @@ class PartitionReassignment:
     """A partition that is being moved, by node ids.
 
     Attributes:
-        replicas: all replicas, including those that are added or removed.
-        adding_replicas: the replicas that are added.
-        removing_replicas: the replicas that are removed.
+        replicas: all replicas, including those that are being added or removed.
+        adding_replicas: the replicas that are being added.
+        removing_replicas: the replicas that are being removed.
     """
 
     replicas: tuple[int, ...]
@@ -68,12 +68,13 @@ class ReplicaCalls:
         *,
         timeout_ms: float | None = None,
     ) -> Results[TopicPartition, bool]:
-        """Elect the leaders of partitions (KIP-460), and return whether each election was needed.
+        """Elect the leaders of partitions (KIP-460). The result of a partition is True if it needed
+        an election.
 
         Args:
             election_type: the replica to elect.
-            partitions: the partitions. By default all partitions of the cluster; the result then
-                contains those that needed an election.
+            partitions: the partitions. By default all partitions of the cluster; the results then
+                contain those that needed an election.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -118,8 +119,8 @@ class ReplicaCalls:
         *,
         timeout_ms: float | None = None,
     ) -> Results[TopicPartition, None]:
-        """Start to move partitions to other brokers (KIP-455). Partitions that are still being
-        moved are in :meth:`list_partition_reassignments`.
+        """Start moving partitions to other brokers (KIP-455). :meth:`list_partition_reassignments`
+        returns the partitions that are still being moved.
 
         Args:
             reassignments: for each partition the node ids of the new replicas, the preferred leader

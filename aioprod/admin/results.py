@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Self, TypeVar
 
 from aioprod.errors import KafkaError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
-# How many failed items the note of an error names.
+# Number of failed items that the note of an error names.
 _MAX_NAMED = 10
 
 K = TypeVar("K")
@@ -20,9 +20,9 @@ V = TypeVar("V")
 class Results(Mapping[K, V]):
     """A mapping from each item to its result.
 
-    ``results[item]`` returns the item's result or raises its error; so do ``values()`` and
-    ``items()`` when they reach the item. A failed item does not hide the others. Errors that are
-    never retrieved are logged when the results are dropped.
+    ``results[item]`` returns the item's result or raises its error. ``values()`` and ``items()`` do
+    the same when they reach the item. Errors that are never retrieved are logged when the object is
+    deleted.
 
     Args:
         call: the name of the call, for the log.
@@ -74,8 +74,8 @@ class Results(Mapping[K, V]):
         }
 
     def check(self) -> Self:
-        """Raise the first error, with a note about the others; return these results if there is
-        none.
+        """Raise the first error, with a note about the others. Return these results if no item
+        failed.
 
         Raises:
             KafkaError: if an item failed.

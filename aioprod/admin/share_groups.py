@@ -1,6 +1,4 @@
-"""Share groups (KIP-932): describing and deleting them, and the offsets at which they begin."""
-
-from __future__ import annotations
+"""Describing share groups (KIP-932), and describing, setting and deleting their offsets."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -56,7 +54,7 @@ class ShareMemberDescription:
         client_id, host: the client and its address.
         rack: None if unknown.
         subscription: the topics that it subscribes to.
-        assignment: the partitions that it reads, as other members may, too.
+        assignment: the partitions that it reads; other members may read them, too.
     """
 
     member_id: str
@@ -75,9 +73,9 @@ class ShareGroupDescription:
     Attributes:
         state: ``"Stable"`` or ``"Empty"``.
         assignor: the name of the broker's assignor.
-        group_epoch, assignment_epoch: rise with each change of members and assignments.
+        group_epoch, assignment_epoch: increase with each change of members and assignments.
         members: in the broker's order.
-        authorized_operations: what this client is authorized to do with it; None if not requested.
+        authorized_operations: the operations that this client may perform; None if not requested.
     """
 
     group_id: str
@@ -90,14 +88,14 @@ class ShareGroupDescription:
 
 
 class ShareGroupOffset(NamedTuple):
-    """Where a share group is in a partition.
+    """The start offset of a share group in a partition.
 
     Attributes:
-        start_offset: all records before it are accepted, rejected or given up. Records behind it
-            may be, too.
-        lag: the number of records from there on that are not, without those that members have
-            acquired; None from brokers before 4.2.
-        leader_epoch: of the record at ``start_offset``; None if unknown.
+        start_offset: all records before it are accepted, rejected, or archived after too many
+            deliveries. Some records after it may be, too.
+        lag: the number of records from ``start_offset`` on that are none of these, and not acquired
+            by a member; None for brokers before 4.2.
+        leader_epoch: leader epoch of the record at ``start_offset``; None if unknown.
     """
 
     start_offset: int
@@ -138,8 +136,8 @@ class ShareGroupCalls:
         """Describe share groups with their members.
 
         Args:
-            group_ids: one, whose error is raised, or several, each with its own result.
-            include_authorized_operations: whether to include what this client is authorized to do.
+            group_ids: one, whose error is raised, or several, each with a separate result.
+            include_authorized_operations: whether to include ``authorized_operations``.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -177,18 +175,18 @@ class ShareGroupCalls:
         *,
         timeout_ms: float | None = None,
     ) -> Results[TopicPartition, ShareGroupOffset | None]:
-        """Return where a share group is in its partitions; none for a group that does not exist.
+        """Return the start offsets of a share group; none for a group that does not exist.
 
         Args:
             group_id: the group.
-            partitions: the partitions, with None in the result for one that the group does not
-                read yet, or that does not exist. By default all that it has read.
+            partitions: the partitions; the result is None for one that the group has not read, or
+                that does not exist. By default all partitions that it has read.
             timeout_ms: limit on the whole call.
 
         Raises:
             UnsupportedVersionError: if the cluster has no share groups.
             BrokerError: if the broker returns an error, such as GROUP_AUTHORIZATION_FAILED. Raised
-                by the call if it asks for all partitions, else by ``results[partition]`` or
+                by the call if ``partitions`` is None, else by ``results[partition]`` or
                 ``results.check()``.
         """
         check_string("group_id", group_id)
@@ -197,7 +195,7 @@ class ShareGroupCalls:
         async def ask(
             attempt: Attempt[Any], items: list[TopicPartition] | None
         ) -> Mapping[TopicPartition, ShareGroupOffset | KafkaError | None]:
-            # Kafka 4.4 never answers if a partition does not exist.
+            # Kafka 4.4 never responds if a partition does not exist.
             asked = None if items is None else await self._driver.existing(items)
 
             def prepare(connection: Connection) -> tuple[DescribeShareGroupOffsetsRequest, int]:
@@ -227,8 +225,8 @@ class ShareGroupCalls:
         *,
         timeout_ms: float | None = None,
     ) -> Results[TopicPartition, None]:
-        """Set where a share group without members begins to read. A group that does not exist is
-        created. The delivery counts of the partitions are reset.
+        """Set the start offsets of a share group, which must have no members. A group that does not
+        exist is created. The delivery counts of the partitions are reset.
 
         Args:
             group_id: the group.
@@ -284,8 +282,8 @@ class ShareGroupCalls:
     async def delete_share_group_offsets(
         self, group_id: str, topics: Iterable[str], *, timeout_ms: float | None = None
     ) -> Results[str, None]:
-        """Delete the offsets of a share group without members for whole topics: it would begin
-        them again by its ``share.auto.offset.reset``.
+        """Delete the offsets of a share group for whole topics. The group must have no members. If
+        it reads the topics again, it starts at ``share.auto.offset.reset``.
 
         Args:
             group_id: the group.

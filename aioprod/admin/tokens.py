@@ -1,9 +1,9 @@
-"""Delegation tokens (KIP-48, KIP-373): logins for a limited time, which a user gives to programs.
+"""Delegation tokens (KIP-48, KIP-373): credentials with a limited lifetime, which a user gives to
+programs.
 
-The HMAC of a token is its password. It is in no repr, nor in a frame that an error passes through.
+The HMAC of a token is its password. It is not in any repr, nor in a stack frame of an error's
+traceback.
 """
-
-from __future__ import annotations
 
 import base64
 from collections.abc import Iterable
@@ -45,12 +45,12 @@ class DelegationToken:
     Attributes:
         token_id: the user name for SCRAM.
         hmac: the secret of the token.
-        owner: who logs in by it, such as ``User:alice``.
-        requester: who has created it; empty for brokers before 3.3.
-        renewers: who may renew it, in addition to the owner.
-        issue_timestamp_ms: when it was created, in milliseconds since 1970.
-        expiry_timestamp_ms: when it expires unless it is renewed.
-        max_timestamp_ms: until when it can be renewed.
+        owner: the principal of clients that log in with it, such as ``User:alice``.
+        requester: the principal that created it; empty for brokers before 3.3.
+        renewers: the principals that may renew it, in addition to the owner.
+        issue_timestamp_ms: time of its creation, in milliseconds since 1970.
+        expiry_timestamp_ms: time at which it expires unless it is renewed.
+        max_timestamp_ms: time up to which it can be renewed.
     """
 
     token_id: str
@@ -81,26 +81,29 @@ class TokenCalls:
         owner: str | None = None,
         timeout_ms: float | None = None,
     ) -> DelegationToken:
-        """Create a token, with which programs log in as its owner (KIP-48).
+        """Create a token with which programs log in as its owner (KIP-48).
 
-        They use SCRAM, with ``sasl_username=token.token_id``, ``sasl_password=token.hmac_base64``
-        and ``sasl_delegation_token=True``. Brokers learn of the token within moments, and refuse a
-        login before that. This client needs a login, but not one by such a token.
+        The programs use SCRAM, with ``sasl_username=token.token_id``,
+        ``sasl_password=token.hmac_base64`` and ``sasl_delegation_token=True``. The token reaches
+        all brokers within moments; until then they refuse logins with it. This client must be
+        authenticated, but not with a delegation token.
 
         Args:
-            renewers: who may renew it in addition to the owner, such as ``["User:bob"]``.
-            max_lifetime_ms: how long it can be renewed, in milliseconds; at most and by default
+            renewers: principals that may renew it in addition to the owner, such as
+                ``["User:bob"]``.
+            max_lifetime_ms: time for which it can be renewed, in milliseconds. Maximum and default:
                 the broker's ``delegation.token.max.lifetime.ms``.
-            owner: another user (KIP-373, brokers since 3.3); by default the one that is logged in.
-            timeout_ms: limit on the whole call. A call that is retried because the answer was lost
-                may create a second token.
+            owner: another user (KIP-373, brokers since 3.3); by default the user of this client.
+            timeout_ms: limit on the whole call. A call that is retried because the response was
+                lost may create a second token.
 
         Raises:
             ConfigError: if a principal or the lifetime is invalid.
             ProtocolError: if ``owner`` is given, and the broker is older than 3.3.
             BrokerError: such as DELEGATION_TOKEN_AUTH_DISABLED,
-                DELEGATION_TOKEN_REQUEST_NOT_ALLOWED (the connection has no login, or one by a
-                token), or DELEGATION_TOKEN_AUTHORIZATION_FAILED (CREATE_TOKENS on the owner).
+                DELEGATION_TOKEN_REQUEST_NOT_ALLOWED (the connection is not authenticated, or with a
+                delegation token), or DELEGATION_TOKEN_AUTHORIZATION_FAILED (CREATE_TOKENS on the
+                owner).
         """
         call = "create_delegation_token"
         given = [
@@ -108,7 +111,7 @@ class TokenCalls:
         ]
         other = None if owner is None else _Principal.of(call, "owner", owner)
         request = CreateDelegationTokenRequest(
-            *(other or ("", "")),  # which older versions have, too
+            *(other or ("", "")),  # older versions have these fields, too
             [CreatableRenewers(*each) for each in given],
             _milliseconds(call, "max_lifetime_ms", max_lifetime_ms, 1),
         )
@@ -136,13 +139,13 @@ class TokenCalls:
         renew_period_ms: int | None = None,
         timeout_ms: float | None = None,
     ) -> int:
-        """Let a token expire later; return when, in milliseconds since 1970.
+        """Extend the lifetime of a token. Return when it expires, in milliseconds since 1970.
 
         Args:
             token: the token, or its HMAC, as bytes or in base64.
-            renew_period_ms: how long it is valid from now on, in milliseconds; at most and by
-                default the broker's ``delegation.token.expiry.time.ms``, and at most until its
-                ``max_timestamp_ms``.
+            renew_period_ms: time from now on for which it is valid, in milliseconds. Maximum and
+                default: the broker's ``delegation.token.expiry.time.ms``, but not beyond
+                ``max_timestamp_ms`` of the token.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -164,11 +167,12 @@ class TokenCalls:
         expiry_period_ms: int | None = None,
         timeout_ms: float | None = None,
     ) -> int:
-        """Let a token expire earlier, by default at once; return when, in milliseconds since 1970.
+        """Shorten the lifetime of a token; by default, it expires at once. Return when it expires,
+        in milliseconds since 1970.
 
         Args:
             token: the token, or its HMAC, as bytes or in base64.
-            expiry_period_ms: how long it is still valid, in milliseconds.
+            expiry_period_ms: time from now on for which it remains valid, in milliseconds.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -184,10 +188,11 @@ class TokenCalls:
     async def describe_delegation_tokens(
         self, owners: Iterable[str] | None = None, *, timeout_ms: float | None = None
     ) -> list[DelegationToken]:
-        """Return the tokens that the client's user owns, may renew, or may describe.
+        """Return the tokens that the user of this client owns, or is authorized to renew or
+        describe.
 
         Args:
-            owners: only the tokens that these own or may renew, such as ``["User:alice"]``.
+            owners: only tokens that these principals own or may renew, such as ``["User:alice"]``.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -244,7 +249,7 @@ class _Principal(NamedTuple):
     name: str
 
     @classmethod
-    def of(cls, call: str, argument: str, text: object) -> _Principal:
+    def of(cls, call: str, argument: str, text: object) -> "_Principal":
         kind, colon, name = text.partition(":") if isinstance(text, str) else ("", "", "")
         if not (kind and colon and name):
             raise ConfigError(
@@ -272,13 +277,13 @@ def _milliseconds(call: str, name: str, value: int | None, least: int = 0) -> in
 
 @dataclass(frozen=True, slots=True)
 class _Secret:
-    """An HMAC that its repr does not show; None if what was given is none."""
+    """An HMAC, which the repr does not show; None if the argument is not an HMAC."""
 
     hmac: bytes | None = field(repr=False)
 
     @classmethod
-    def of(cls, token: object) -> _Secret:
-        """Raises no error: its frame would have the HMAC."""
+    def of(cls, token: object) -> "_Secret":
+        """Convert the argument. Raises no error, as its frame would contain the HMAC."""
         if isinstance(token, DelegationToken):
             return cls(token.hmac)
         if isinstance(token, bytes):

@@ -52,7 +52,8 @@ class NewTopic:
         replication_factor: the number of replicas of each; -1 for the broker's
             ``default.replication.factor``.
         configs: settings of the topic, such as ``{"retention.ms": 3_600_000}``.
-        assignments: node ids of the replicas of partition 0, 1, ...; both numbers must be -1 then.
+        assignments: node ids of the replicas of partition 0, 1, ...; requires that both numbers are
+            -1.
     """
 
     name: str
@@ -64,7 +65,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
-    """A topic that was created, or could be created.
+    """A topic that was created, or with ``validate_only`` could be created.
 
     Attributes:
         name: the name.
@@ -82,7 +83,7 @@ class CreatedTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicListing:
-    """A topic in the list of all topics.
+    """A topic as ``list_topics`` returns it.
 
     Attributes:
         name: the name.
@@ -101,7 +102,7 @@ class PartitionDescription:
 
     Attributes:
         partition: the number.
-        leader: the broker that leads it; None if there is none.
+        leader: the node id of the leader; None if there is no leader.
         leader_epoch: increases with each change of the leader; -1 if unknown.
         replicas: the node ids of all replicas, the preferred leader first.
         isr: the replicas that are in sync.
@@ -122,7 +123,7 @@ class TopicDescription:
 
     Attributes:
         partitions: in the order of their numbers.
-        authorized_operations: what this client is authorized to do with it; None if not requested.
+        authorized_operations: the operations that this client may perform; None if not requested.
     """
 
     name: str
@@ -174,8 +175,8 @@ class TopicCalls:
         """Create topics.
 
         Args:
-            topics: one, whose error is raised, or several, each with its own result under its name.
-            validate_only: only check whether the topics could be created.
+            topics: one topic, whose error is raised, or several, each with its own result by name.
+            validate_only: check the request without creating the topics.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -264,13 +265,13 @@ class TopicCalls:
         validate_only: bool = False,
         timeout_ms: float | None = None,
     ) -> Results[str, None]:
-        """Add partitions to topics. Later records with a key may go to another partition than
-        earlier ones with the same key.
+        """Add partitions to topics. Later records may be sent to other partitions than earlier
+        records with the same key.
 
         Args:
-            partitions: for each topic the new number of partitions (more than now), or
+            partitions: for each topic the new total number of partitions, or
                 :class:`NewPartitions`.
-            validate_only: only check whether the change is possible.
+            validate_only: check the change without making it.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -302,7 +303,7 @@ class TopicCalls:
     async def list_topics(
         self, *, list_internal: bool = False, timeout_ms: float | None = None
     ) -> dict[str, TopicListing]:
-        """List the topics that this client is authorized to see, by name.
+        """List the topics that this client is authorized to describe, by name.
 
         Args:
             list_internal: whether to include Kafka's internal topics.
@@ -355,7 +356,7 @@ class TopicCalls:
         Args:
             topics: the name of one, whose error is raised, or the names of several, each with its
                 own result.
-            include_authorized_operations: whether to include what this client is authorized to do.
+            include_authorized_operations: whether to include ``authorized_operations``.
             timeout_ms: limit on the whole call.
 
         Raises:

@@ -1,6 +1,4 @@
-"""Listing and describing transactions, and fencing their producers."""
-
-from __future__ import annotations
+"""Listing and describing transactions, and fencing producers."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -49,7 +47,7 @@ class TransactionDescription:
     Attributes:
         state: such as ``"Ongoing"``, ``"PrepareCommit"``, ``"CompleteAbort"``, ``"Empty"``.
         producer_id, producer_epoch: the current producer.
-        transaction_timeout_ms: the coordinator aborts a transaction that is open for longer.
+        transaction_timeout_ms: time after which the coordinator aborts an open transaction.
         transaction_start_time_ms: milliseconds since 1970; None if there was no transaction.
         partitions: the partitions that the open transaction has written to.
     """
@@ -90,16 +88,16 @@ class TransactionCalls:
             states: only ids in one of these states: ``"Ongoing"``, ``"PrepareCommit"``,
                 ``"PrepareAbort"``, ``"CompleteCommit"``, ``"CompleteAbort"``, ``"Empty"``,
                 ``"PrepareEpochFence"`` or ``"Dead"``.
-            producer_ids: only ids with one of these producer ids.
-            duration_ms: only ids with a transaction that is open for longer (KIP-994; brokers since
-                3.8).
+            producer_ids: only transactional ids with one of these producer ids.
+            duration_ms: only ids with a transaction that has been open for longer (KIP-994; brokers
+                since 3.8).
             pattern: only ids that this regular expression (RE2/J) matches completely (brokers since
                 4.1).
             timeout_ms: limit on the whole call.
 
         Raises:
             ConfigError: if a state is not one of these.
-            KafkaTimeoutError: if a broker does not answer, so that its transactions are unknown.
+            KafkaTimeoutError: if a broker does not respond, so that its transactions are unknown.
             UnsupportedVersionError, ProtocolError: if a broker is too old for the call or one of
                 the filters.
         """
@@ -143,7 +141,7 @@ class TransactionCalls:
         have written to (KIP-664; brokers since 3.0).
 
         Args:
-            transactional_ids: one, whose error is raised, or several, each with its own result.
+            transactional_ids: one, whose error is raised, or several, each with a separate result.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -189,7 +187,7 @@ class TransactionCalls:
         """Fence the current producers of transactional ids, and abort their open transactions.
 
         Args:
-            transactional_ids: one, whose error is raised, or several, each with its own result.
+            transactional_ids: one, whose error is raised, or several, each with a separate result.
             timeout_ms: limit on the whole call.
 
         Raises:

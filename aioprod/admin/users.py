@@ -1,10 +1,7 @@
-"""Users of SCRAM (KIP-554): their passwords, which no broker stores or gets as text."""
-
-from __future__ import annotations
+"""Credentials of SCRAM users (KIP-554). Brokers never get the password itself."""
 
 import asyncio
-import hashlib
-import secrets
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -30,12 +27,12 @@ from aioprod.protocol.messages.describe_user_scram_credentials import (
     UserName,
 )
 
-_check_iterations = in_range(4_096, 16_384)  # of Kafka
+_check_iterations = in_range(4_096, 16_384)  # Kafka's limits
 _SALT_BYTES = 24
 
 
 class ScramMechanism(IntEnum):
-    """A mechanism of SCRAM, with Kafka's numbers."""
+    """The SCRAM mechanisms, with Kafka's numbers."""
 
     UNKNOWN = 0
     SCRAM_SHA_256 = 1
@@ -43,11 +40,11 @@ class ScramMechanism(IntEnum):
 
 
 class ScramCredentialInfo(NamedTuple):
-    """What a broker reports of a credential.
+    """A credential, as a broker describes it.
 
     Attributes:
-        mechanism: for which it is.
-        iterations: how often the password was hashed.
+        mechanism: the mechanism that it is for.
+        iterations: number of iterations of the hash.
     """
 
     mechanism: ScramMechanism
@@ -61,8 +58,9 @@ class ScramPassword(metaclass=HidesArguments):
     Attributes:
         user: the name.
         password: the password.
-        mechanism: each mechanism has a credential of its own.
-        iterations: from 4,096 to 16,384; more make a stolen credential harder to use.
+        mechanism: the mechanism that it is for; each mechanism has a separate credential.
+        iterations: number of iterations of the hash, from 4,096 to 16,384; a higher number makes a
+            stolen credential harder to use.
 
     Raises:
         ConfigError: if a value is invalid.
@@ -87,7 +85,7 @@ class ScramRemoval:
 
     Attributes:
         user: the name.
-        mechanism: of the credential.
+        mechanism: the mechanism of the credential.
     """
 
     user: str
@@ -113,15 +111,16 @@ class UserCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: if the broker returns an error, such as CLUSTER_AUTHORIZATION_FAILED; from
-                ``results[user]`` RESOURCE_NOT_FOUND if there is no such user.
+            BrokerError: if the broker returns an error, such as CLUSTER_AUTHORIZATION_FAILED;
+                RESOURCE_NOT_FOUND, raised by ``results[user]``, if the user does not exist.
         """
         call = "describe_user_scram_credentials"
 
         async def ask_all(
             attempt: Attempt[str],
         ) -> Mapping[str, tuple[ScramCredentialInfo, ...] | KafkaError]:
-            # Empty means all, as null does; but Kafka 4.4 never answers null without authorization.
+            # Both an empty list and null mean all, but Kafka 4.4 never responds to null from a
+            # client that is not authorized.
             request = DescribeUserScramCredentialsRequest(users=[])
             return _described(await self._driver.from_any(request))
 
@@ -143,7 +142,8 @@ class UserCalls:
         """Set passwords and remove credentials (brokers since 2.7).
 
         Args:
-            changes: what to set and remove; one change for each user, as Kafka takes no more.
+            changes: passwords to set and credentials to remove; at most one change for each user,
+                as in Kafka.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -157,7 +157,7 @@ class UserCalls:
             if change.user in by_user:
                 raise ConfigError(
                     f"alter_user_scram_credentials: several changes of user {change.user!r}; make "
-                    "a call for each"
+                    "a separate call for each"
                 )
             verb = "remove" if isinstance(change, ScramRemoval) else "set"
             what[change.user] = f"{verb} {change.mechanism.name} credentials of User:{change.user}"
@@ -215,7 +215,7 @@ def _described(
 
 
 def _mechanism(number: int) -> ScramMechanism:
-    """Return a mechanism; a newer broker may have others."""
+    """Return the mechanism; UNKNOWN for a number that only newer brokers have."""
     return ScramMechanism(number) if number in tuple(ScramMechanism) else ScramMechanism.UNKNOWN
 
 
@@ -225,7 +225,9 @@ def _check_mechanism(mechanism: ScramMechanism) -> None:
 
 
 def _salted(change: ScramPassword) -> ScramCredentialUpsertion:
+    from hashlib import pbkdf2_hmac  # takes milliseconds to import
+
     name = "sha256" if change.mechanism is ScramMechanism.SCRAM_SHA_256 else "sha512"
-    salt = secrets.token_bytes(_SALT_BYTES)
-    hashed = hashlib.pbkdf2_hmac(name, change.password.encode(), salt, change.iterations)
+    salt = os.urandom(_SALT_BYTES)
+    hashed = pbkdf2_hmac(name, change.password.encode(), salt, change.iterations)
     return ScramCredentialUpsertion(change.user, change.mechanism, change.iterations, salt, hashed)

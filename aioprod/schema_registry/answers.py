@@ -1,4 +1,4 @@
-"""Checks of what a registry answers: a value of the expected shape, or an error that names it."""
+"""Checks of a registry's responses: returns values of the expected type, or raises an error."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Answer:
 
     Args:
         content: the JSON.
-        what: the request, for errors.
-        subject: of the request, if it had one.
+        what: names the request in errors.
+        subject: the subject of the request, if it had one.
 
     Each method raises SchemaRegistryError if the content has another shape.
     """
@@ -36,8 +36,8 @@ class Answer:
         self._subject = subject
 
     def texts(self) -> list[str]:
-        """Return a list of texts."""
-        return [self._text(each, "a list of texts") for each in self._list("a list of texts")]
+        """Return a list of strings."""
+        return [self._text(each, "a list of strings") for each in self._list("a list of strings")]
 
     def numbers(self) -> list[int]:
         """Return a list of numbers, such as versions."""
@@ -50,7 +50,7 @@ class Answer:
 
     def text(self, name: str) -> str:
         """Return the text of a field."""
-        return self._text(self._object().get(name), f"an object with text {name!r}")
+        return self._text(self._object().get(name), f"an object with a string {name!r}")
 
     def places(self) -> list[tuple[str, int]]:
         """Return subjects and versions."""
@@ -69,17 +69,17 @@ class Answer:
             raise self._error("an object with a list 'references'")
         kind = found.get("schemaType")
         return Schema(
-            self._text(found.get("schema"), "an object with text 'schema'"),
-            cast("SchemaType", self._text(kind or "AVRO", "an object with text 'schemaType'")),
+            self._text(found.get("schema"), "an object with a string 'schema'"),
+            cast("SchemaType", self._text(kind or "AVRO", "an object with a string 'schemaType'")),
             tuple(self._reference(each) for each in references or ()),
         )
 
     def registered(self, subject: str, schema: Schema | None = None) -> RegisteredSchema:
-        """Return a schema with its place.
+        """Return a schema with its id, subject and version.
 
         Args:
             subject: the name that the caller gave.
-            schema: the schema, if the answer need not have it, nor the version.
+            schema: the schema, if the response may lack it and the version.
         """
         found = self._object()
         wanted = "an object with whole numbers 'id' and 'version'"
@@ -87,7 +87,7 @@ class Answer:
         if version is not None or schema is None:
             version = self._number(version, wanted)
         if guid is not None:
-            guid = self._text(guid, "an object with text 'guid'")
+            guid = self._text(guid, "an object with a string 'guid'")
         id_ = self._number(found.get("id"), wanted)
         return RegisteredSchema(schema or self.schema(), id_, subject, version, guid)
 
@@ -122,7 +122,7 @@ class Answer:
     def _text(self, value: object, wanted: str) -> str:
         try:
             if isinstance(value, str):
-                value.encode()  # fails for half of a surrogate pair
+                value.encode()  # fails for an unpaired surrogate
                 return value
         except UnicodeEncodeError:
             pass

@@ -1,5 +1,5 @@
-"""Bytes of many values at once: Arrow's kernels join the parts of each row. Imports pyarrow and
-numpy, which are optional: import this module late.
+"""Encodes many values at once: Arrow's kernels join the parts of each row. Imports pyarrow and
+numpy, which are optional: import this module lazily.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 Int64s = npt.NDArray[np.int64]
 Part = Any
-"""The bytes of a part of each row: an array of binary, or a scalar if all rows have the same."""
+"""The bytes of one part of each row: a binary array, or a scalar if all rows have the same."""
 
 _EMPTY: Final = pa.scalar(b"", pa.binary())
 _LONGEST_VARINT: Final = 10
@@ -40,7 +40,7 @@ def joined_lists(items: pa.Array, lengths: Int64s) -> pa.Array:
 
 
 def zigzag_varints(numbers: Int64s) -> pa.Array:
-    """Return whole numbers as Avro's, and Protobuf's signed ones, have them."""
+    """Encode whole numbers as zigzag varints, as in Avro, and in Protobuf for signed types."""
     left = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
     most = _LONGEST_VARINT if not len(left) else max(1, -(-int(left.max()).bit_length() // 7))
     lengths = np.ones(len(left), np.int64)
@@ -57,7 +57,7 @@ def zigzag_varints(numbers: Int64s) -> pa.Array:
 
 
 def fixed_bytes(numbers: pa.Array) -> pa.Array:
-    """Return the bytes of each number, the smallest first, as this machine has them."""
+    """Return the bytes of each number, in this machine's order, which is little-endian."""
     width = numbers.type.bit_width // 8
     fixed = pa.Array.from_buffers(
         pa.binary(width), len(numbers), [None, numbers.buffers()[1]], offset=numbers.offset
@@ -66,14 +66,14 @@ def fixed_bytes(numbers: pa.Array) -> pa.Array:
 
 
 def spread(encoded: pa.Array, valid: npt.NDArray[np.bool_], other: bytes) -> pa.Array:
-    """Return ``encoded`` in the rows that are ``valid``, in order, and ``other`` in the rest."""
+    """Return ``encoded`` in the rows that are ``valid``, in order, and ``other`` in the others."""
     places = np.cumsum(valid) - 1
     found = encoded.take(pa.array(places, mask=~valid))
     return pc.fill_null(found, constant(other))
 
 
 def integers(column: pa.Array) -> Int64s:
-    """Return an array without nulls as numbers of 64 bits."""
+    """Return an array without nulls as 64-bit integers."""
     found: Int64s = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
     return found
 

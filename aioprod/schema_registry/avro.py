@@ -37,13 +37,13 @@ _COLUMNS = Form("decimal", nothing)
 
 @dataclass(slots=True, eq=False)
 class Parsing:
-    """A schema that was parsed with those that it refers to.
+    """A parsed schema, with the schemas that it refers to.
 
     Attributes:
         node: its type.
-        is_bytes: whether it is "bytes", whose data have no length in front.
-        encode: makes bytes of a value; made when it is needed first.
-        decode: makes a value of bytes; made when it is needed first.
+        is_bytes: whether it is "bytes", whose data has no length in front.
+        encode: converts a value to bytes; created when first used.
+        decode: converts bytes to a value; created when first used.
     """
 
     node: AvroNode
@@ -53,7 +53,7 @@ class Parsing:
 
     @property
     def schema(self) -> Any:
-        """The schema as JSON has it, without references."""
+        """The schema as JSON, without references."""
         return described(self.node)
 
 
@@ -63,9 +63,9 @@ class AvroSerializer(JsonSchemaTextSerializer[Parsing]):
 
     Args:
         registry: the client of the registry.
-        schema: the schema: its text, the same as a dict or list, a :class:`Schema` (with
-            references), or a class (dataclass or pydantic model). None if the registry's is used.
-        to_dict: converts the data for writing; by default models are written themselves.
+        schema: the schema: its text, the parsed JSON (a dict or list), a :class:`Schema` (with
+            references), or a class (dataclass or pydantic model). None to use the registry's.
+        to_dict: converts the data to a dictionary; by default models are written directly.
         strict: refuse dictionaries and models with fields that the schema does not have.
         options: as in :class:`SchemaSerializer`: ``is_key``, ``auto_register``,
             ``use_latest_version``, ``use_schema_id``, ``latest_ttl_ms``, ``normalize``,
@@ -97,10 +97,10 @@ class AvroSerializer(JsonSchemaTextSerializer[Parsing]):
         return await parsed_with_references(self.registry, schema)
 
     def encode(self, parsed: Parsing, data: Any) -> bytes:
-        """Serialize data; of the type "bytes" they are stored without their length.
+        """Serialize data; data of the type "bytes" are stored without their length.
 
         Raises:
-            TypeError, ValueError: if the data don't fit the schema; the text names the field.
+            TypeError, ValueError: if the data doesn't fit the schema; the message names the field.
         """
         if self._to_dict is not None:
             data = self._to_dict(data)
@@ -116,13 +116,13 @@ class AvroSerializer(JsonSchemaTextSerializer[Parsing]):
         """Serialize the values of a column, all at once.
 
         Raises:
-            TypeError, ValueError: if the column does not fit the schema; the text names it.
+            TypeError, ValueError: if the column does not fit the schema; the message names it.
         """
         from aioprod.schema_registry.avro_columns import encode_column
         from aioprod.schema_registry.avro_types import avro_type
 
         if self._to_dict is not None:
-            raise TypeError("to_dict is for records: columns are written as they are")
+            raise TypeError("to_dict is not called for columns: serialize records, or leave it out")
         kind = avro_type(parsed.node)
         return encode_column(
             kind,
@@ -136,18 +136,18 @@ class AvroSerializer(JsonSchemaTextSerializer[Parsing]):
 
 @set_module("aioprod.schema_registry")
 class AvroDeserializer(JsonSchemaTextDeserializer[Parsing]):
-    """Deserializes Avro to dictionaries, or to a model.
+    """Deserializes Avro to dictionaries, or to objects of a model.
 
     Args:
         registry: the client of the registry.
-        reader_schema: the schema that the application knows: records of other versions are read as
-            this one, by Avro's rules for schema resolution. Any form that
-            :class:`AvroSerializer` takes. None: each record is read as it was written.
-        model: a dataclass or pydantic model to make of each record; its schema is the reader's
+        reader_schema: the schema that the application knows. Records of other versions are
+            converted to it, by Avro's rules for schema resolution. Any form that
+            :class:`AvroSerializer` accepts. None: each record is read by its own schema.
+        model: a dataclass or pydantic model to convert each record to; its schema is the reader's
             unless ``reader_schema`` is given.
-        from_dict: makes the result of what is read, in place of ``model``.
+        from_dict: converts what was read to the result, instead of ``model``.
         is_key: whether it deserializes keys.
-        limits: what a record may cost.
+        limits: limits on the cost of decoding a record.
 
     Raises:
         ConfigError: if the schema is invalid.
@@ -184,7 +184,7 @@ class AvroDeserializer(JsonSchemaTextDeserializer[Parsing]):
             self._reader = reader
 
     def decode(self, parsed: Parsing, data: bytes) -> Any:
-        """Deserialize data by the schema of the record and the reader's.
+        """Deserialize data by the record's schema and the reader's.
 
         Raises:
             ValueError: if they don't fit, bytes are left over, or they exceed a limit.
@@ -194,10 +194,10 @@ class AvroDeserializer(JsonSchemaTextDeserializer[Parsing]):
         return parsed.decode(data)
 
     def decoder(self, parsed: Parsing) -> Callable[[bytes], Any]:
-        """Return what deserializes the records of a schema.
+        """Return a function that deserializes the records of a schema.
 
         Raises:
-            ValueError: if no record of it can be read by the reader's schema.
+            ValueError: if the reader's schema can read no record of it.
         """
         finish: Callable[[Any], Any] | None = self._from_dict or self._maker
         form = _ROWS if self._maker is None else _OBJECTS
@@ -208,7 +208,7 @@ class AvroDeserializer(JsonSchemaTextDeserializer[Parsing]):
         return lambda data: finish(read(data, 0))
 
     def column_types(self, place: Place | None, newest: Parsing | None) -> ColumnTypes:
-        """Return the types of the reader's schema, or of the newest."""
+        """Return the column types of the reader's schema, or of the newest schema."""
         from aioprod.schema_registry.avro_types import avro_type
         from aioprod.schema_registry.columns import ColumnTypes
 
@@ -218,7 +218,7 @@ class AvroDeserializer(JsonSchemaTextDeserializer[Parsing]):
     def column_decoder(
         self, parsed: Parsing, place: Place, reader: Place | None, newest: Parsing | None
     ) -> Decode:
-        """Return what decodes records for the reader's schema, or the newest."""
+        """Return a function that decodes records to the reader's schema, or to the newest one."""
         return read_by(parsed, self._known(newest), _COLUMNS._replace(limits=self._limits))
 
     def _known(self, newest: Parsing | None) -> AvroNode:
@@ -229,10 +229,10 @@ class AvroDeserializer(JsonSchemaTextDeserializer[Parsing]):
 
 
 def read_by(parsed: Parsing, reader: AvroNode, form: Form) -> Callable[[bytes, int], Any]:
-    """Return what decodes the records of a schema: ``(data, where they begin) -> value``.
+    """Return a function that decodes the records of a schema: ``(data, start) -> value``.
 
     Raises:
-        ValueError: if no record of it can be read by the reader's schema.
+        ValueError: if the reader's schema can read no record of it.
     """
     if not parsed.is_bytes:
         return reading(parsed.node, reader, form)
@@ -241,7 +241,7 @@ def read_by(parsed: Parsing, reader: AvroNode, form: Form) -> Callable[[bytes, i
 
 
 def schema_from(given: GivenSchema) -> Schema | None:
-    """Return a schema that may be given in several forms.
+    """Return a schema that was given in one of several forms.
 
     Raises:
         ConfigError: if it is not valid JSON, or not an Avro schema.
@@ -251,7 +251,7 @@ def schema_from(given: GivenSchema) -> Schema | None:
     elif isinstance(given, type):
         schema = avro_schema(given)
     elif isinstance(given, str):
-        # A name alone, such as "string", is a schema.
+        # A name alone, such as "string", is also a schema.
         text = given.strip()
         schema = Schema(text if text[:1] in ("{", "[", '"') else json.dumps(text))
     else:
@@ -276,7 +276,7 @@ def _check_defaults(node: AvroNode) -> None:
 
 
 async def parsed_with_references(registry: SchemaRegistry, schema: Schema) -> Parsing:
-    """Parse a schema with those that it refers to.
+    """Parse a schema, with the schemas that it refers to.
 
     Raises:
         ValueError: if it is not an Avro schema.
@@ -287,12 +287,12 @@ async def parsed_with_references(registry: SchemaRegistry, schema: Schema) -> Pa
             parse_node(load_schema(each.text), named)
         node = parse_node(load_schema(schema.text), named)
     except RecursionError:
-        raise ValueError("the schema has too many types in one another") from None
+        raise ValueError("the types of the schema are nested too deeply") from None
     return Parsing(node, node.kind == "bytes" and node.logical is None)
 
 
 def full_name(content: Any) -> str | None:
-    """Return the full name of a schema, None if it has no name."""
+    """Return the full name of a schema; None if it has no name."""
     if not isinstance(content, dict) or "name" not in content:
         return content if isinstance(content, str) else None
     name, namespace = content["name"], content.get("namespace")

@@ -1,4 +1,4 @@
-"""Which branch of a union a value of Python is written as, and how values that are read remember
+"""The branch of a union that a Python value is written as, and how values that were read remember
 the branch that they were written as.
 """
 
@@ -19,15 +19,15 @@ TEXTS_AND_BYTES: Final = (str, bytes, bytearray, memoryview)
 
 
 class Branch(NamedTuple):
-    """A value of a union with the place of its branch."""
+    """A value of a union with the index of its branch."""
 
     place: int
     value: Any
 
 
 class OfBranch:
-    """Base class of what is read from a union if another branch could be guessed for it when it is
-    written again. It equals, prints and pickles as the plain type.
+    """Base class of values that were read from a union, if another branch could be guessed when
+    they are written again. It compares, prints and pickles like the plain type.
 
     Attributes:
         branch: the name of the branch: the full name of a type, or "long".
@@ -78,16 +78,16 @@ _GROUPS: Final = (
     (UUIDOfBranch, frozenset({"uuid"})),
     (TimeOfBranch, frozenset({"time-millis", "time-micros"})),
 )
-"""Classes of Python, and the types whose values have them."""
+"""Python classes, and the Avro types that their values have."""
 
 _GUESSED: Final = frozenset({"map", "double"})
-"""Types that are guessed for all values of their class, at any place in a union."""
+"""Types that are guessed for all values of their class, at any index in a union."""
 _NOT_BY_PLACE: Final = (RecordOfBranch, FloatOfBranch)
 """Classes for which the first type of a union is not the guess."""
 
 
 def marker(union: AvroNode, place: int) -> type[OfBranch] | None:
-    """Return the class that values of a branch have, None if the branch is guessed right."""
+    """Return the class for values of a branch; None if the branch is guessed correctly."""
     node = union.branches[place]
     for kind, group in _GROUPS:
         if _class_of(node) in group:
@@ -113,18 +113,18 @@ def marked(kind: type[M], branch: str, value: Any) -> M:
     elif isinstance(value, datetime.time):
         arguments = (value.hour, value.minute, value.second, value.microsecond)
     found = kind(*arguments)
-    object.__setattr__(found, "branch", branch)  # a UUID refuses other ways
+    object.__setattr__(found, "branch", branch)  # a UUID allows no other way
     return found
 
 
 def fits(node: AvroNode, number: float) -> bool:
-    """Return whether an int or long has room for a number."""
+    """Return whether a number fits an int or long."""
     limit = _LIMITS[node.kind]
     return -limit <= number < limit
 
 
 def named_branch(union: AvroNode, name: str) -> int | None:
-    """Return the place of the branch of a name: that of JSON, or without its namespace."""
+    """Return the index of the branch with a name: its name in JSON, or without its namespace."""
     labels = [each.label for each in union.branches]
     if name in labels:
         return labels.index(name)
@@ -133,7 +133,7 @@ def named_branch(union: AvroNode, name: str) -> int | None:
 
 
 def candidates(union: AvroNode, value: Any) -> list[int]:
-    """Return the branches that a value may be of, the best first."""
+    """Return the branches that a value may belong to, the best first."""
     ranked = []
     for place, node in enumerate(union.branches):
         rank = _rank(node, value)
@@ -143,7 +143,7 @@ def candidates(union: AvroNode, value: Any) -> list[int]:
 
 
 def _rank(node: AvroNode, value: Any) -> tuple[int, ...] | None:
-    """Return how well a value fits, less is better; None if it does not."""
+    """Return how well a value fits, lower is better; None if it does not fit."""
     if value is None or node.kind == "null":
         return (0,) if value is None and node.kind == "null" else None
     for types, rank in _RANKS:
@@ -173,7 +173,7 @@ def _rank_int(node: AvroNode, value: int) -> tuple[int, ...] | None:
 
 
 def _rank_float(node: AvroNode, value: float) -> tuple[int, ...] | None:
-    # Python's numbers are doubles: as a float they would lose digits.
+    # Python's floats are doubles: as an Avro float they would lose digits.
     return {"double": (0,), "float": (1,)}.get(node.kind)
 
 
@@ -215,7 +215,7 @@ def _rank_time(node: AvroNode, value: datetime.time) -> tuple[int, ...] | None:
 
 
 def _loses(node: AvroNode, value: datetime.datetime | datetime.time) -> int:
-    """Return 1 if a type has a unit that is too coarse for a value."""
+    """Return 1 if the unit of a type is too coarse for a value."""
     return int((node.logical or "").endswith("millis") and value.microsecond % 1000 != 0)
 
 

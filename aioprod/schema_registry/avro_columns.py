@@ -1,5 +1,5 @@
-"""Encodes columns as Avro, all rows of a column at once: each field becomes a column of bytes, and
-Arrow joins them by row. Imports pyarrow, which is optional: import this module late.
+"""Encodes columns as Avro, all rows at once: each field becomes a column of bytes, and Arrow joins
+them by row. Imports pyarrow, which is optional: import this module lazily.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ def encode_column(
     strict: bool = False,
     is_bytes: bool = False,
 ) -> pa.Array:
-    """Return the records of a column; a null stays null, and means a null record.
+    """Return the encoded records of a column; a null stays null, and means a null record.
 
     Args:
         prefix: the bytes before each record.
         first_row: the number of the first row, for errors.
         strict: refuse fields of structs that the schema does not have.
-        is_bytes: whether a record is the bytes alone, without their length.
+        is_bytes: whether a record is only its bytes, without their length.
 
     Raises:
-        TypeError: if the type of a column does not fit; the text names both.
+        TypeError: if the type of a column does not fit; the message names both.
         ValueError: if a value does not fit.
     """
     valid = column.is_valid().to_numpy(zero_copy_only=False)
@@ -63,8 +63,8 @@ def encode_column(
 
 
 class _Encoder:
-    """Each method returns the parts of all rows of a column. ``rows`` are the numbers of the rows
-    of the whole column, for errors; ``path`` is the name of the column in it.
+    """Each method returns the parts of all rows of a column. ``rows`` are the numbers of the rows,
+    for errors; ``path`` is the name of the nested column.
     """
 
     def __init__(self, strict: bool) -> None:
@@ -111,7 +111,7 @@ class _Encoder:
     def _int(self, kind: AvroType, column: pa.Array, rows: Int64s, path: str) -> list[Part]:
         types = pa.types
         given, wanted = column.type, kind.arrow
-        # Spark has no type for times and nanoseconds: they are numbers there.
+        # Spark has no types for times and nanoseconds, and passes them as numbers.
         is_number = types.is_time(wanted) or (types.is_timestamp(wanted) and wanted.unit == "ns")
         fits = (
             (types.is_integer(given) and types.is_integer(wanted))
@@ -167,7 +167,7 @@ class _Encoder:
         places = pc.index_in(text, pa.array(kind.symbols, pa.string()))
         if places.null_count:
             place = pc.index(places.is_null(), True).as_py()
-            raise ValueError(f"{_at(path)}row {rows[place]} is no symbol of {kind.name}")
+            raise ValueError(f"{_at(path)}row {rows[place]} is not a symbol of {kind.name}")
         symbols = zigzag_varints(np.arange(len(kind.symbols), dtype=np.int64))
         return [symbols.take(places)]
 
@@ -200,7 +200,7 @@ class _Encoder:
         if not pa.types.is_map(given) or not _is_text(given.key_type):
             raise _refused(kind, column, path)
         assert kind.items is not None
-        # A map that is a slice returns the keys of the whole.
+        # A sliced map returns the keys of the whole array.
         entry = pa.struct([("key", given.key_type), ("value", given.item_type)])
         entries = column.cast(pa.list_(entry))
         lengths, items = integers(pc.list_value_length(entries)), entries.flatten()
@@ -217,7 +217,7 @@ class _Encoder:
         known = {each.name for each in kind.fields}
         for name in names:
             if names.count(name) > 1:
-                raise TypeError(f"{_at(path)}the field {name!r} is there twice")
+                raise TypeError(f"{_at(path)}the field {name!r} occurs twice")
             if self._strict and name not in known:
                 raise TypeError(f"{_at(path)}{kind.name} has no field {name!r}, and strict is set")
         parts: list[Part] = []
@@ -231,18 +231,18 @@ class _Encoder:
         return parts
 
     def _default(self, field: AvroField, given: pa.DataType, path: str) -> bytes:
-        """Return the bytes of a field that the column does not have."""
+        """Return the bytes of a field that the column lacks."""
         found = default_bytes(field.node)
         if found is None:
             raise TypeError(
-                f"{path}: {field.kind.name} has no default, and the column no field "
+                f"{path}: {field.kind.name} has no default, and the column has no field "
                 f"{field.name!r}: it has {', '.join(each.name for each in given) or 'none'}"
             )
         return found
 
 
 def _blocks(parts: list[Part], lengths: Int64s) -> list[Part]:
-    """Return lists as one block each, and an end."""
+    """Encode lists as one block each, followed by an end."""
     items = joined(parts, int(lengths.sum()))
     end = _END_OF_ARRAY.take(pa.array((lengths > 0).astype(np.int8)))
     return [zigzag_varints(lengths), joined_lists(items, lengths), end]

@@ -1,4 +1,4 @@
-"""Avro in JSON: the encoding that Kafka's console tools use, and the defaults of schemas."""
+"""Avro as JSON: the encoding of Kafka's console tools, and the defaults in schemas."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ _INFINITE: Final[Mapping[str, float]] = {
 
 
 def from_json(node: AvroNode, content: Any) -> Any:
-    """Return what the writer takes for a value in Avro's JSON encoding: an object around the value
-    of a union names its branch.
+    """Convert a value in Avro's JSON encoding for the writer. A value of a union is wrapped in an
+    object that names its branch.
 
     Raises:
-        ValueError: if it names no branch, or is not of the type; the text names the field.
+        ValueError: if no branch is named, or the value is not of the type; the message names the
+            field.
     """
     return _FromJson(names_branches=True).read(node, content, "")
 
 
 def from_json_default(node: AvroNode, content: Any) -> Any:
-    """Return what the writer takes for a default, whose unions name no branch: it is one of the
-    first branch that it fits.
+    """Convert a default for the writer. Defaults of unions name no branch: the first branch that
+    fits is used.
 
     Raises:
-        ValueError: if it is not of the type.
+        ValueError: if the value is not of the type.
     """
     return _FromJson(names_branches=False).read(node, content, "")
 
@@ -135,11 +136,11 @@ def _number_of(node: AvroNode, content: Any, path: str) -> int | float:
 
 
 def to_json(node: AvroNode, value: Any, *, names_branches: bool = True) -> Any:
-    """Return Avro's JSON encoding of a value of underlying types, whose unions are
+    """Return Avro's JSON encoding of a value of underlying types, in which values of unions are
     :class:`Branch`.
 
     Args:
-        names_branches: whether the value of a union has its branch around it; not in defaults.
+        names_branches: whether a value of a union is wrapped in its branch; not in defaults.
     """
     below = partial(to_json, names_branches=names_branches)
     if node.kind == "union":
@@ -172,7 +173,7 @@ def _wrong(node: AvroNode, content: Any, path: str) -> ValueError:
     names = {
         dict: "an object",
         list: "a list",
-        str: "a text",
+        str: "a string",
         bool: "a boolean",
         type(None): "null",
     }

@@ -1,4 +1,4 @@
-"""Writes values of Python as Avro's types that have no types in them; and the errors of writing."""
+"""Writes Python values as Avro's types that contain no other types; and errors of writing."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ _PYTHON: Final[Mapping[str, str]] = {
     "fixed": "bytes",
     "enum": "str",
     "array": "list",
-    "map": "dict with texts as keys",
+    "map": "dict with strings as keys",
     "record": "dict or model",
 }
 
 
 class Misfit(Exception):
-    """Base class of the errors. They collect the names of fields on their way up."""
+    """Base class of the errors. They collect the names of the fields around the value."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.path = ""
+        self.path: str = ""
 
     def below(self, name: str) -> None:
-        """Add the name of a field, or an index, in front."""
+        """Prepend the name of a field, or an index."""
         joint = "." if self.path and not self.path.startswith("[") else ""
         self.path = f"{name}{joint}{self.path}"
 
@@ -54,15 +54,15 @@ class Misfit(Exception):
 
 
 class AvroTypeError(Misfit, TypeError):
-    """A value has a type that its field does not take."""
+    """A value has a type that its field does not accept."""
 
 
 class AvroValueError(Misfit, ValueError):
-    """A value has the right type, but does not fit."""
+    """A value has the right type, but is out of range or malformed."""
 
 
 def wrong(node: AvroNode, value: Any) -> AvroTypeError:
-    """Return the error for a value of a type that its field does not take."""
+    """Return the error for a value of a type that its field does not accept."""
     kind = type(value)
     given = "None, and the type allows no null" if value is None else kind.__qualname__
     if node.logical is None:
@@ -73,7 +73,7 @@ def wrong(node: AvroNode, value: Any) -> AvroTypeError:
 
 
 def leaf_writer(node: AvroNode) -> Write:
-    """Return what writes values of a type that has no types in it."""
+    """Return a function that writes values of a type that contains no other types."""
     write = _LEAVES[node.kind](node)
     return write if node.logical is None else _logical(node, write)
 
@@ -101,7 +101,7 @@ def _null(node: AvroNode) -> Write:
 
 def _boolean(node: AvroNode) -> Write:
     def write(out: bytearray, value: Any) -> None:
-        # numpy's booleans are no bool.
+        # A numpy boolean is not a bool.
         if not isinstance(value, bool) and getattr(value, "dtype", None) != "bool":
             raise wrong(node, value)
         out.append(1 if value else 0)
@@ -148,7 +148,7 @@ def _rounded(value: float) -> float:
     try:
         found: float = _FLOAT_OF(_FLOAT(value))[0]
     except OverflowError:
-        return value  # refused when it is written
+        return value  # refused by the writer
     return found
 
 
@@ -164,7 +164,7 @@ def _as_float(node: AvroNode, value: Any) -> float:
     except OverflowError:
         raise AvroValueError(f"expected {node}, got a number that is too large") from None
     if found != value or (node.kind == "float" and _rounded(found) != value):
-        raise AvroValueError(f"expected {node}, got an int with more digits than it keeps")
+        raise AvroValueError(f"expected {node}, got an int with too many digits for it")
     return found
 
 
@@ -223,14 +223,14 @@ def _symbol(node: AvroNode) -> Write:
             raise wrong(node, value)
         found = symbols.get(value)
         if found is None:
-            raise AvroValueError(f"expected {node}, got a text that is not one of its symbols")
+            raise AvroValueError(f"expected {node}, got a string that is not one of its symbols")
         out += found
 
     return write
 
 
 def long_bytes(number: int) -> bytes:
-    """Return the bytes of a number."""
+    """Return the varint of a number."""
     out = bytearray()
     append_varint(out, number)
     return bytes(out)

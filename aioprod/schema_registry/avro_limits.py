@@ -1,8 +1,8 @@
-"""Limits on what records of Avro cost.
+"""Limits on the cost of decoding Avro records.
 
-A schema is looked at once. Most schemas can't do harm, since each of their values takes at least a
-byte: their records are decoded as they are. Schemas that contain themselves, or have values without
-bytes, get a walk over the bytes of each record first.
+Each schema is examined once. Most schemas are harmless, since each of their values takes at least
+one byte: their records are decoded without a check. If a schema contains itself, or has values
+that take no bytes, the bytes of each record are checked first.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from aioprod.schema_registry.avro_nodes import AvroNode, all_nodes
 from aioprod.varints import read_uvarint, zigzag_decoded
 
 Check = Callable[[bytes, int], None]
-"""``(data, where they begin)``: raises ValueError if they exceed a limit."""
+"""``(data, start)``: raises ValueError if the data exceed a limit."""
 
 _SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _NUMBERS: Final = frozenset({"int", "long", "enum"})
 _CONTAINERS: Final = frozenset({"record", "array", "map"})
 _HARMLESS: Final = 16
-"""This many values without bytes are no harm for each byte of a record."""
+"""This many values without bytes per byte of a record are harmless."""
 _MANY: Final = 1 << 62
 _MOST_ROUNDS: Final = 100
 _LONGEST_VARINT: Final = 70  # bits, in ten bytes
 
 
 class _Type:
-    """A type, as the walk needs it.
+    """A type, with what the check needs to know.
 
     Attributes:
-        kind: Avro's name, or "fixed" for all types of a fixed size, "number" for those of a
-            varint, "bytes" for those with a length, "entry" for the entries of a map.
+        kind: Avro's name; or "fixed" for all types of a fixed size, "number" for varints, "bytes"
+            for types with a length, "entry" for the entries of a map.
         parts: the types of the fields, branches or items.
-        least: the fewest bytes that a value takes.
-        free: how many values without bytes each value has.
-        depth: how many containers each value has in one another; 0 if it contains itself.
+        least: the fewest bytes of a value.
+        free: the number of values without bytes in each value.
+        depth: the number of nested containers in each value; 0 if the type contains itself.
     """
 
     __slots__ = ("depth", "free", "kind", "least", "parts")
@@ -50,7 +50,7 @@ class _Type:
         self.depth = int(kind in _CONTAINERS)
 
     def measure(self) -> bool:
-        """Find how few bytes it takes, and its values without bytes. Return whether it is news."""
+        """Compute ``least`` and ``free``. Return whether they have changed."""
         before = self.least, self.free
         if self.kind in ("record", "entry"):
             self.least = min(_MANY, sum(each.least for each in self.parts))
@@ -62,10 +62,10 @@ class _Type:
 
 
 def check_of(node: AvroNode, limits: DecodingLimits) -> Check | None:
-    """Return what checks the records of a schema; None if no record can exceed a limit.
+    """Return a function that checks the records of a schema; None if none can exceed a limit.
 
     Raises:
-        ValueError: if no record of the schema ends.
+        ValueError: if the records of the schema are infinite.
     """
     types = {id(each): _type_of(each) for each in all_nodes(node)}
     entries = []
@@ -89,7 +89,7 @@ def check_of(node: AvroNode, limits: DecodingLimits) -> Check | None:
 
 def _type_of(node: AvroNode) -> _Type:
     if node.kind in _SIZES or node.kind == "fixed":
-        return _Type("fixed", _SIZES.get(node.kind, node.size))
+        return _Type("fixed", _SIZES.get(node.kind, min(node.size, _MANY - 1)))
     if node.kind in ("record", "union"):
         return _Type(node.kind, _MANY)
     if node.kind in ("array", "map"):
@@ -98,10 +98,10 @@ def _type_of(node: AvroNode) -> _Type:
 
 
 def _measure(types: list[_Type]) -> bool:
-    """Measure all types, those first that others consist of. Return whether one contains itself.
+    """Measure all types, parts first. Return whether a type contains itself.
 
     Raises:
-        ValueError: if each value of a type contains another one of it.
+        ValueError: if every value of a type contains another value of this type.
     """
     users: dict[int, list[_Type]] = {}
     missing = {id(each): len(each.parts) for each in types}
@@ -128,9 +128,9 @@ def _measure(types: list[_Type]) -> bool:
         if not sum(each.measure() for each in endless):
             break
     else:
-        raise ValueError("the types of the schema contain one another in too long a chain")
+        raise ValueError("the types of the schema are nested too deeply")
     if any(each.least >= _MANY for each in types):
-        raise ValueError("a type of the schema always contains itself: no record ends")
+        raise ValueError("a type of the schema always contains itself, so its records are infinite")
     return bool(endless)
 
 
@@ -141,7 +141,7 @@ def _gives_much(kind: _Type) -> bool:
 
 
 class _Walk:
-    """The way through the bytes of a record, without recursion."""
+    """Walks through the bytes of a record, without recursion."""
 
     def __init__(self, data: bytes, start: int, limits: DecodingLimits) -> None:
         self._data = data
@@ -153,7 +153,7 @@ class _Walk:
         """Check a record.
 
         Raises:
-            ValueError: if it exceeds a limit, or is cut short.
+            ValueError: if it exceeds a limit, or is truncated.
         """
         stack = [(root, 1, 0)]
         max_depth = self._limits.max_depth
@@ -172,7 +172,7 @@ class _Walk:
             elif name == "union":
                 place = self._number()
                 if not 0 <= place < len(kind.parts):
-                    raise ValueError(f"a union has no branch {place}")
+                    raise ValueError(f"no branch {place} in a union")
                 stack.append((kind.parts[place], 1, depth))
             else:
                 depth += name in _CONTAINERS
@@ -220,4 +220,4 @@ class _Walk:
 
 
 def _cut_short() -> ValueError:
-    return ValueError("the Avro data are cut short, or their lengths are wrong")
+    return ValueError("the Avro data is truncated, or contains wrong lengths")

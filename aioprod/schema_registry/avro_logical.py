@@ -1,4 +1,4 @@
-"""Avro's logical types: values of Python as the underlying types have them, and back."""
+"""Avro's logical types: converts Python values to the underlying types, and back."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ EXPECTED: Final[Mapping[str, str]] = {
         for unit in ("millis", "micros")
     },
 }
-"""What a logical type is written from."""
+"""The Python types that a logical type is written from."""
 
 
 def unit_of(logical: str | None) -> tuple[str, int] | None:
-    """Return what a logical type counts, and how many of them a second has; None if it counts no
-    parts of seconds.
+    """Return the kind of a logical type, and its units per second; None if it does not count
+    fractions of a second.
     """
     name, _, unit = (logical or "").rpartition("-")
     return (name, _PER_SECOND[unit]) if unit in _PER_SECOND else None
 
 
 def to_underlying(node: AvroNode, value: Any) -> Any:
-    """Return a value as the underlying type has it; what that type has itself is returned as it is.
+    """Convert a value to the underlying type. A value of that type is returned unchanged.
 
     Raises:
-        TypeError: if the logical type can't be made of the value.
+        TypeError: if the value can't be converted to the logical type.
         ValueError: if the value does not fit.
     """
     if node.logical == "decimal":
@@ -62,7 +62,7 @@ def to_underlying(node: AvroNode, value: Any) -> Any:
     if node.logical == "date":
         if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
             return value.toordinal() - _FIRST_DAY
-        if isinstance(value, str):  # fastavro and confluent-kafka take it, too
+        if isinstance(value, str):  # fastavro and confluent-kafka accept it, too
             return _day(value) - _FIRST_DAY
     elif (unit := unit_of(node.logical)) is not None:
         kind, per_second = unit
@@ -77,12 +77,12 @@ def _day(text: str) -> int:
     try:
         return datetime.date.fromisoformat(text).toordinal()
     except ValueError:
-        raise TypeError("expected datetime.date, got str, which is no date of ISO 8601") from None
+        raise TypeError("expected datetime.date, got a str that is not an ISO 8601 date") from None
 
 
 def _time(value: datetime.time, per_second: int) -> int:
     if value.tzinfo is not None:
-        raise TypeError("expected a time without a time zone: Avro's times have none")
+        raise TypeError("expected a time without a time zone, as Avro's times have none")
     seconds = (value.hour * 60 + value.minute) * 60 + value.second
     return seconds * per_second + value.microsecond * per_second // 10**6
 
@@ -93,7 +93,7 @@ def _timestamp(value: datetime.datetime, kind: str, per_second: int) -> int:
             raise TypeError("expected a datetime without a time zone, got one with a time zone")
         since = value - _LOCAL_EPOCH
     else:
-        # As in Python, a datetime without a time zone is one of this machine's.
+        # As in Python, a datetime without a time zone is in this machine's time zone.
         since = (value if value.tzinfo is not None else value.astimezone()) - _EPOCH
     return since // _MICROSECOND * per_second // 10**6
 
@@ -105,7 +105,7 @@ def _uuid(node: AvroNode, value: Any) -> Any:
         try:
             found = uuid.UUID(value)
         except ValueError:
-            raise ValueError("expected a UUID, got a text that is none") from None
+            raise ValueError("expected a UUID, got a string that is not a UUID") from None
         return value if node.kind == "string" else found.bytes
     return value
 
@@ -122,9 +122,9 @@ def _unscaled(node: AvroNode, value: Any) -> Any:
     if not any(digits):
         return unscaled_bytes(node, 0)
     if shift < 0 and any(digits[shift:]):
-        raise ValueError(f"expected {node}, got {-exponent} digits behind the point")
+        raise ValueError(f"expected {node}, got {-exponent} digits after the decimal point")
     if (before := value.adjusted() + 1) > node.precision - node.scale:
-        raise ValueError(f"expected {node}, got {before} digits before the point")
+        raise ValueError(f"expected {node}, got {before} digits before the decimal point")
     number = int(value.scaleb(node.scale, _EXACT))
     return unscaled_bytes(node, number)
 
@@ -133,7 +133,7 @@ def unscaled_bytes(node: AvroNode, number: int) -> bytes:
     """Return the bytes of a decimal.
 
     Raises:
-        ValueError: if a fixed has too few.
+        ValueError: if a fixed type is too small.
     """
     size = node.size if node.kind == "fixed" else (number.bit_length() + 8) // 8
     try:
@@ -143,7 +143,7 @@ def unscaled_bytes(node: AvroNode, number: int) -> bytes:
 
 
 def decimal_reader(scale: int, limits: DecodingLimits) -> Convert:
-    """Return what makes a decimal of its bytes. It keeps all digits, also those beyond the
+    """Return a function that converts bytes to a decimal. It keeps all digits, even beyond the
     precision, as Java does.
     """
     from_bytes, make, exact = int.from_bytes, decimal.Decimal, _EXACT
@@ -151,7 +151,7 @@ def decimal_reader(scale: int, limits: DecodingLimits) -> Convert:
     most = 1 + math.ceil(digits * math.log2(10) / 8)
 
     def read(data: bytes) -> decimal.Decimal:
-        if len(data) > most:  # the time for more grows with the square of their number
+        if len(data) > most:  # the time grows with the square of their number
             raise beyond("digits in a decimal", "max_decimal_digits", digits)
         return make(from_bytes(data, "big", signed=True)).scaleb(-scale, exact)
 
@@ -159,44 +159,46 @@ def decimal_reader(scale: int, limits: DecodingLimits) -> Convert:
 
 
 def with_scale(node: AvroNode, value: decimal.Decimal) -> decimal.Decimal:
-    """Return a decimal with the scale of another type.
+    """Return a decimal with another type's scale.
 
     Raises:
-        ValueError: if it has other digits then.
+        ValueError: if this would lose digits.
     """
     try:
         return value.quantize(decimal.Decimal((0, (1,), -node.scale)), context=_EXACT)
     except decimal.Inexact:
-        raise ValueError(f"a decimal with more digits behind the point than {node}") from None
+        raise ValueError(
+            f"a decimal with more digits after the decimal point than {node}"
+        ) from None
 
 
 def uuid_from_bytes(data: bytes) -> uuid.UUID:
-    """Return a UUID of a fixed."""
+    """Convert a fixed of 16 bytes to a UUID."""
     return uuid.UUID(bytes=data)
 
 
 def time_of_day(count: int, per_second: int) -> datetime.time:
-    """Return a time.
+    """Convert a count of units since midnight to a time.
 
     Raises:
         ValueError: if it is not within a day.
     """
     seconds, rest = divmod(count, per_second)
     if not 0 <= seconds < 86_400:
-        raise ValueError(f"{count} is no time of a day")
+        raise ValueError(f"{count} is not a time of day")
     minutes, second = divmod(seconds, 60)
     hour, minute = divmod(minutes, 60)
     return datetime.time(hour, minute, second, rest * 10**6 // per_second)
 
 
 def moment(count: int, kind: str, per_second: int) -> datetime.datetime:
-    """Return a timestamp.
+    """Convert a count of units since 1970 to a datetime.
 
     Raises:
-        ValueError: if Python has no such year.
+        ValueError: if the year is out of Python's range.
     """
     epoch = _EPOCH if kind == "timestamp" else _LOCAL_EPOCH
     try:
         return epoch + datetime.timedelta(microseconds=count * 10**6 // per_second)
     except OverflowError:
-        raise ValueError(f"{count} is beyond the years 1 to 9999 that Python has") from None
+        raise ValueError(f"{count} is outside the years 1 to 9999 that Python supports") from None

@@ -1,4 +1,4 @@
-"""Which types, fields and branches of a reader's schema belong to those of a writer's."""
+"""Finds the types, fields and branches of a reader's schema that match those of a writer's."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def is_promoted(writer: AvroNode, reader: AvroNode) -> bool:
 
 
 def branch_for(writer: AvroNode, reader: AvroNode) -> int:
-    """Return the branch of the reader's union that values of a type become: one of the same type
-    and name, then one of the same type, then one that it is promoted to.
+    """Return the branch of the reader's union that a type is read as: one of the same type and
+    name, then one of the same type, then one that it is promoted to.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if no branch matches.
     """
     same = [place for place, each in enumerate(reader.branches) if each.kind == writer.kind]
     tests: tuple[Callable[[AvroNode], bool], ...] = (
@@ -53,7 +53,7 @@ def by_writers_names(writer: AvroNode, reader: AvroNode) -> dict[str, AvroField]
         name = field.name
         if name not in written:
             name = next((each for each in field.aliases if each in written), name)
-        if name in found:  # an alias of another field
+        if name in found:  # an alias that names another field
             name = f"-{field.name}"
         found[name] = field
     return found
@@ -65,7 +65,7 @@ def _share_a_name(writer: AvroNode, reader: AvroNode) -> bool:
 
 
 def check_names(writer: AvroNode, reader: AvroNode) -> None:
-    """Check that two types have the same name, namespaces aside, or an alias.
+    """Check that two types have the same name, without namespaces, or share an alias.
 
     Raises:
         ValueError: if they do not.

@@ -69,7 +69,7 @@ class AvroDecimal:
 
     Attributes:
         precision: all digits.
-        scale: digits behind the point.
+        scale: the digits after the decimal point.
     """
 
     precision: int
@@ -77,15 +77,15 @@ class AvroDecimal:
 
 
 def avro_schema(model: type, *, namespace: str | None = None) -> Schema:
-    """Return the Avro schema of a dataclass or pydantic model; the table of the module says which
-    type becomes what.
+    """Return the Avro schema of a dataclass or pydantic model. The table in the module's docstring
+    lists the types.
 
     Args:
         model: the class; its name is that of the record.
         namespace: the namespace of all records and enumerations in it.
 
     Raises:
-        ConfigError: if a field has a type that Avro does not have.
+        ConfigError: if a field's type can't be expressed in Avro.
     """
     builder = _Builder(namespace)
     schema = builder.record(model)
@@ -94,7 +94,7 @@ def avro_schema(model: type, *, namespace: str | None = None) -> Schema:
 
 
 class _Builder:
-    """Builds one schema: a named type is written out once, and named later."""
+    """Builds one schema. A named type is defined at its first use, later only named."""
 
     def __init__(self, namespace: str | None) -> None:
         self._namespace = namespace
@@ -114,7 +114,7 @@ class _Builder:
         return schema
 
     def add_defaults(self, node: AvroNode) -> None:
-        """Add the defaults of all fields, by the types that they have got.
+        """Add the defaults of all fields, by the types of the finished schema.
 
         Raises:
             ConfigError: if a default does not fit its type.
@@ -187,7 +187,7 @@ class _Builder:
         return schema
 
     def _union(self, parts: tuple[Any, ...], default: Any) -> Any:
-        # The default of a union belongs to its first type.
+        # The default of a union must be of its first type.
         first = [part for part in parts if default is None and part is type(None)]
         if default is not MISSING and default is not None:
             fitting = [part for part in parts if _fits(part, default)]
@@ -195,7 +195,7 @@ class _Builder:
         found: list[Any] = []
         for part in (*first, *(part for part in parts if part not in first)):
             each = self._type(part)
-            if each not in found:  # two may be texts
+            if each not in found:  # two of them may be strings
                 found.append(each)
         kinds = [each["type"] for each in found if isinstance(each, dict)]
         for kind in ("array", "map"):
@@ -210,8 +210,8 @@ class _Builder:
 def _check_name(name: str, what: str, cure: str) -> None:
     if _NAME.fullmatch(name) is None:
         raise ConfigError(
-            f"the name {name!r} of a {what} must have letters, digits and _, and no digit in "
-            f"front, in Avro: {cure}"
+            f"the name {name!r} of a {what} must consist of letters, digits and _, and not begin "
+            f"with a digit, in Avro: {cure}"
         )
 
 
@@ -227,10 +227,10 @@ def _is_of(hint: Any, value: Any) -> bool:
 
 
 def constant_default(field: Field) -> Any:
-    """Return the default of a field for its schema, MISSING if it has none that all objects share.
+    """Return a field's default for its schema; MISSING if it has none that all objects share.
 
-    What a factory makes is one if it is a collection, or the empty value of a type, and the same
-    each time: not a time, a number that counts, or a UUID.
+    The result of a factory is used if it is a collection, or the empty value of a type, and if it
+    is the same in each call: not a time, a counter or a UUID.
     """
     if field.factory is None:
         return field.default
@@ -259,7 +259,7 @@ def _has_moments(value: Any) -> bool:
 
 
 def default_json(node: AvroNode, value: Any) -> Any:
-    """Return a default as the JSON of a schema has it: unions do not name their branch.
+    """Convert a default to JSON for a schema: unions do not name their branch.
 
     Raises:
         TypeError, ValueError: if it is not of the type.

@@ -1,4 +1,4 @@
-"""Avro schemas as graphs of types: names resolved, invalid logical types left out."""
+"""Avro schemas as graphs of types: names are resolved, invalid logical types are ignored."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class AvroField:
     Attributes:
         name: its name.
         node: its type.
-        default: what JSON has for its default; MISSING if it has none.
+        default: its default as parsed JSON; MISSING if it has none.
         aliases: earlier names.
         doc: its description.
-        supplied: whether the class of a model supplies a value if a record has none.
+        supplied: whether the class of a model supplies the value if a record lacks it.
     """
 
     name: str
@@ -54,15 +54,15 @@ class AvroNode:
     Attributes:
         kind: Avro's name of the type, such as "long", "record" or "union".
         name: the full name of a record, enum or fixed.
-        logical: the logical type, None if it has none that is valid.
+        logical: the logical type; None without a valid one.
         aliases: earlier full names.
-        fields: of a record.
+        fields: the fields of a record.
         items: the type of the items of an array, or of the values of a map.
-        branches: of a union.
-        symbols: of an enum.
-        default: the symbol of an enum for symbols that it does not have.
-        size: of a fixed, in bytes.
-        precision, scale: of a decimal.
+        branches: the branches of a union.
+        symbols: the symbols of an enum.
+        default: the symbol of an enum that stands for unknown symbols.
+        size: the size of a fixed, in bytes.
+        precision, scale: precision and scale of a decimal.
     """
 
     kind: str
@@ -81,7 +81,7 @@ class AvroNode:
 
     @property
     def label(self) -> str:
-        """What Avro's JSON encoding calls a branch of this type."""
+        """The name of this type as a branch in Avro's JSON encoding."""
         return self.name or self.kind
 
     @property
@@ -92,7 +92,7 @@ class AvroNode:
 
     @property
     def null_branch(self) -> int | None:
-        """The place of null in a union, None if it has none."""
+        """The index of null in a union; None if it is not in it."""
         return next((n for n, each in enumerate(self.branches) if each.kind == "null"), None)
 
     def __str__(self) -> str:
@@ -106,11 +106,11 @@ class AvroNode:
 
 
 def parse_node(content: Any, named: dict[str, AvroNode] | None = None) -> AvroNode:
-    """Return the type that JSON describes.
+    """Parse the JSON of a schema.
 
     Args:
         content: the parsed JSON of a schema.
-        named: the types that it may refer to, by their full names; its own are added.
+        named: the types that it may refer to, by full name; its own types are added.
 
     Raises:
         ValueError: if it is not an Avro schema.
@@ -134,7 +134,7 @@ class _Parser:
         if isinstance(content, list):
             return AvroNode("union", branches=self._branches(content, namespace))
         if not isinstance(content, dict) or "type" not in content:
-            raise ValueError(f"{_shown(content)}: must be a name, a list, or an object with a type")
+            raise ValueError(f"{_shown(content)}: must be a name, a list, or an object with 'type'")
         kind = content["type"]
         if kind == "error":
             kind = "record"
@@ -162,7 +162,7 @@ class _Parser:
     def _branches(self, content: list[Any], namespace: str) -> tuple[AvroNode, ...]:
         found = tuple(self.parse(each, namespace) for each in content)
         if any(each.kind == "union" for each in found):
-            raise ValueError("a union in a union")
+            raise ValueError("a union must not contain a union")
         return found
 
     def _named_type(self, kind: str, content: Mapping[str, Any], namespace: str) -> AvroNode:
@@ -202,7 +202,7 @@ class _Parser:
                 raise ValueError(f"{name}: a field must be an object, not {_shown(each)}")
             field_name = _text(each, "name")
             if field_name in found:
-                raise ValueError(f"{name}: the field {field_name!r} is there twice")
+                raise ValueError(f"{name}: the field {field_name!r} occurs twice")
             node = self.parse(_part(each, "type"), namespace)
             found[field_name] = AvroField(
                 field_name,
@@ -217,14 +217,14 @@ class _Parser:
 def _add_symbols(node: AvroNode, content: Mapping[str, Any]) -> None:
     node.symbols = _texts(content, "symbols", needed=True)
     if len(set(node.symbols)) < len(node.symbols):
-        raise ValueError(f"{node.name}: a symbol is there twice")
+        raise ValueError(f"{node.name}: a symbol occurs twice")
     node.default = content.get("default")
     if node.default is not None and node.default not in node.symbols:
-        raise ValueError(f"{node.name}: the default {_shown(node.default)} is no symbol")
+        raise ValueError(f"{node.name}: the default {_shown(node.default)} is not a symbol")
 
 
 def _with_logical(node: AvroNode, content: Mapping[str, Any]) -> AvroNode:
-    """Add a logical type if it is valid: Avro has readers ignore it otherwise."""
+    """Add a logical type if it is valid; Avro requires readers to ignore invalid ones."""
     logical = content.get("logicalType")
     if logical == "decimal" and node.kind in ("bytes", "fixed"):
         precision, scale = content.get("precision"), content.get("scale", 0)
@@ -254,14 +254,14 @@ def _part(content: Mapping[str, Any], name: str) -> Any:
 def _text(content: Mapping[str, Any], name: str) -> str:
     found = _part(content, name)
     if not isinstance(found, str) or not found:
-        raise ValueError(f"{name}={_shown(found)}: must be a text")
+        raise ValueError(f"{name}={_shown(found)}: must be a string")
     return found
 
 
 def _texts(content: Mapping[str, Any], name: str, *, needed: bool = False) -> tuple[str, ...]:
     found = _part(content, name) if needed else content.get(name) or []
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-        raise ValueError(f"{name}={_shown(found)}: must be a list of texts")
+        raise ValueError(f"{name}={_shown(found)}: must be a list of strings")
     return tuple(found)
 
 
@@ -274,7 +274,7 @@ _LONGEST_SHOWN: Final = 80
 
 
 def described(node: AvroNode) -> Any:
-    """Return a schema as JSON has it, with the definition of each type at its first use."""
+    """Return a schema as JSON, with the definition of each type at its first use."""
     return _described(node, set())
 
 
@@ -286,7 +286,7 @@ def _described(node: AvroNode, written: set[str]) -> Any:
     found: dict[str, Any] = {"type": node.kind}
     if node.name:
         written.add(node.name)
-        # Without a namespace of its own a name would get that of the type around it.
+        # A name without a namespace would get that of the enclosing type.
         found |= {"name": node.name} if "." in node.name else {"name": node.name, "namespace": ""}
     if node.aliases:
         found["aliases"] = list(node.aliases)
@@ -321,7 +321,7 @@ def _described_field(field: AvroField, written: set[str]) -> dict[str, Any]:
 
 
 def all_nodes(node: AvroNode) -> Iterable[AvroNode]:
-    """Yield a type and those below it, each once."""
+    """Yield a type and the types in it, each once."""
     met: set[int] = set()
     waiting = [node]
     while waiting:

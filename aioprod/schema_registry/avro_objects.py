@@ -1,5 +1,5 @@
-"""Objects of dataclasses and pydantic models, for what was read as Avro. A type of Avro and one of
-Python become a function, once.
+"""Converts decoded Avro values to dataclasses and pydantic models. A function is created once for
+each pair of an Avro type and a Python type.
 """
 
 from __future__ import annotations
@@ -55,23 +55,23 @@ _PRIMITIVES: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 def keep_branch(union: AvroNode, place: int) -> Convert | None:
-    """Return what keeps the branch of the values of a union with several types."""
+    """Return a function that keeps the branch of values, if the union has several types."""
     several = sum(each.kind != "null" for each in union.branches) > 1
     return partial(Branch, place) if several and union.branches[place].kind != "null" else None
 
 
 def mark_branch(union: AvroNode, place: int) -> Convert | None:
-    """Return what has a value remember its branch, if another could be guessed."""
+    """Return a function that makes a value remember its branch, if another could be guessed."""
     kind = marker(union, place)
     return None if kind is None else partial(marked, kind, union.branches[place].label)
 
 
 class ObjectMaker:
-    """Makes objects of a type.
+    """Converts values to objects of a type.
 
     Args:
-        node: the type of what is read, with the branches of unions as :func:`keep_branch` has them.
-        hint: the type of the objects.
+        node: the type of the values, with the branches of unions as in :func:`keep_branch`.
+        hint: the Python type of the objects.
     """
 
     def __init__(self, node: AvroNode, hint: Any) -> None:
@@ -79,7 +79,7 @@ class ObjectMaker:
         self._convert = self._maker(node, hint)
 
     def __call__(self, value: Any) -> Any:
-        """Return the object.
+        """Return the object for a value.
 
         Raises:
             ValueError, TypeError: if the value does not fit.
@@ -161,7 +161,7 @@ class ObjectMaker:
         fields = fields_of(model)
         known = {each.attribute: each for each in fields} | {each.name: each for each in fields}
         computed = {each.name for each in computed_fields_of(model)}
-        for field in node.fields:  # resolution need not find a default for them
+        for field in node.fields:  # the object supplies them
             own = known.get(field.name)
             field.supplied = field.name in computed or (own is not None and own.is_supplied)
         read = [
@@ -208,7 +208,7 @@ def _dataclass_maker(model: Any, read: list[tuple[str, Field, Convert | None]]) 
 
 
 def _validates_by_name(model: Any) -> bool:
-    """Return whether pydantic can ignore aliases: from 2.11 on."""
+    """Return whether pydantic can ignore aliases, which it can since 2.11."""
     return "by_name" in inspect.signature(model.model_validate).parameters
 
 
@@ -242,7 +242,7 @@ def _members(node: AvroNode, kind: type[Enum]) -> Convert:
 
 
 def _part_for(node: AvroNode, parts: Iterable[Any]) -> Any:
-    """Return the type of Python, of several, that values of a type of Avro become."""
+    """Return the one of several Python types that values of an Avro type are converted to."""
     ranked = [(_rank(node, part), place, part) for place, part in enumerate(parts)]
     best = min(
         (each for each in ranked if each[0] is not None), default=None, key=lambda it: it[:2]

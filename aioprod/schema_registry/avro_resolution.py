@@ -1,9 +1,9 @@
-"""Avro's schema resolution: how records of one schema are read as another one says.
+"""Avro's schema resolution: reads records of one schema as another schema.
 
-fastavro decodes each record by a schema that is made here of both: it has the writer's encoding,
-and the reader's names and logical types as far as fastavro has them right. What is left to do then
-is a function over the decoded value, or nothing: defaults, numbers that become floats, symbols,
-decimals, and the branches of unions.
+fastavro decodes each record by a schema that is built here from both. It has the writer's encoding,
+and the reader's names and logical types where fastavro handles them correctly. A function then
+converts the decoded value, if anything is left to do: defaults, numbers that become floats,
+symbols, decimals, and the branches of unions.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ from aioprod.schema_registry.avro_matching import (
 )
 from aioprod.schema_registry.avro_nodes import MISSING, AvroField, AvroNode
 from aioprod.schema_registry.avro_writing import default_bytes
+from aioprod.schema_registry.schemas import invalid_if_it_fails
 
 FinishBranch = Callable[[AvroNode, int], Convert | None]
-"""``(union, place of the branch) -> what is done with its values``, None: nothing."""
+"""``(union, index of the branch) -> conversion of its values``; None for no conversion."""
 
 _BY_FASTAVRO: Final = frozenset(
     {
@@ -55,14 +56,14 @@ _FLOAT: Final = struct.Struct("<f")
 
 
 class Form(NamedTuple):
-    """What values are read for.
+    """The form of decoded values.
 
     Attributes:
-        logical: "all" if values have the types of logical types, "decimal" if only decimals do,
-            "none" if all have underlying types.
-        finish: what is done with values of the reader's unions.
-        limits: what a record may cost.
-        of_models: whether classes of models supply values for fields without a default.
+        logical: "all" if values have logical types, "decimal" if only decimals do, "none" if all
+            have underlying types.
+        finish: converts the values of the reader's unions.
+        limits: limits on the cost of decoding a record.
+        of_models: whether the classes of models supply values for fields without a default.
     """
 
     logical: str
@@ -73,8 +74,8 @@ class Form(NamedTuple):
 
 class _Resolved(NamedTuple):
     """Attributes:
-    schema: by which fastavro decodes.
-    convert: what is left to do; None: nothing.
+    schema: the schema that fastavro decodes with.
+    convert: the remaining conversion; None if nothing is left to do.
     """
 
     schema: Any
@@ -82,13 +83,14 @@ class _Resolved(NamedTuple):
 
 
 def reading(writer: AvroNode, reader: AvroNode, form: Form) -> Callable[[bytes, int], Any]:
-    """Return what decodes records: ``(data, where they begin) -> value``.
+    """Return a function that decodes records: ``(data, start) -> value``.
 
     Raises:
         ValueError: if no record of the writer's schema can be read as the reader's.
     """
     schema, convert = _resolved(writer, reader, form)
-    parsed = fastavro.parse_schema(schema)
+    with invalid_if_it_fails("Avro"):
+        parsed = fastavro.parse_schema(schema)
     read, check = fastavro.schemaless_reader, check_of(writer, form.limits)
 
     def decode(data: bytes, start: int) -> Any:
@@ -96,19 +98,26 @@ def reading(writer: AvroNode, reader: AvroNode, form: Form) -> Callable[[bytes, 
             check(data, start)
         source = io.BytesIO(data)
         source.seek(start)
-        found = read(source, parsed, None)
-        if left := len(data) - source.tell():
-            raise ValueError(f"{left} bytes follow the Avro data")
-        return found if convert is None else convert(found)
+        try:
+            found = read(source, parsed, None)
+            left = len(data) - source.tell()
+            if not left:
+                return found if convert is None else convert(found)
+        except ValueError:
+            raise
+        except Exception as error:  # fastavro raises EOFError, IndexError, OverflowError and others
+            reason = f"{type(error).__name__} {error}".strip()
+            raise ValueError(f"the Avro data does not fit its schema: {reason}") from error
+        raise ValueError(f"{left} bytes follow the Avro data")
 
     return decode
 
 
 def converting(writer: AvroNode, reader: AvroNode, form: Form) -> Convert:
-    """Return what makes the reader's value of bytes that are the value of the writer's type.
+    """Return a function that converts bytes, which are a value of the writer's type.
 
     Raises:
-        ValueError: if they can't be read so.
+        ValueError: if they can't be read as the reader's type.
     """
     target = reader
     if reader.kind == "union":
@@ -128,12 +137,12 @@ def _resolved(writer: AvroNode, reader: AvroNode, form: Form) -> _Resolved:
 
 @dataclass(slots=True)
 class _Pair:
-    """A record of the writer's schema that is read as one of the reader's.
+    """A record of the writer's schema, and the reader's record that it is read as.
 
     Attributes:
-        name: of the record by which it is decoded.
-        convert: what is left to do.
-        is_done: whether that is known.
+        name: the name of the record that is decoded.
+        convert: the remaining conversion.
+        is_done: whether ``convert`` is known.
     """
 
     name: str
@@ -141,18 +150,18 @@ class _Pair:
     is_done: bool = False
 
     def later(self, value: Any) -> Any:
-        """Convert a record in a record of the same type."""
+        """Convert a record that is nested in a record of the same type."""
         return value if self.convert is None else self.convert(value)
 
 
 class _Resolver:
-    """Makes schema and conversion of one pair of types.
+    """Builds schema and conversion for one pair of types.
 
     Args:
-        form: what values are read for.
-        names: numbers the records that it makes.
-        assumes_nothing_is_left: whether a record in a record of the same type is taken for one that
-            needs no conversion. That is so if the whole needs none.
+        form: the form of decoded values.
+        names: numbers for the records that it creates.
+        assumes_nothing_is_left: whether a record in a record of the same type is assumed to need no
+            conversion. This is true if the whole record needs none.
     """
 
     def __init__(
@@ -198,7 +207,7 @@ class _Resolver:
     def _or_error(
         self, writer: AvroNode, resolve: Callable[[], _Resolved]
     ) -> tuple[_Resolved, ValueError | None]:
-        """Resolve a type that not every record has: if it can't be, its values are errors."""
+        """Resolve a type that not every record has. If that fails, its values are errors."""
         before = dict(self._pairs)
         try:
             return resolve(), None
@@ -223,7 +232,7 @@ class _Resolver:
         if len(found) == 2 and null is not None and converts[null] is None:
             (convert,) = (each for each in converts if each is not None)
             return _Resolved(schemas, lambda value: None if value is None else convert(value))
-        # A record of one field has the bytes of that field; its name says which branch it was.
+        # A record with one field is encoded like the field; its name identifies the branch.
         wrapped = [
             schema
             if place == null and converts[place] is None
@@ -302,7 +311,7 @@ class _Resolver:
         return _Resolved(schema, pair.convert)
 
     def _skipped(self, node: AvroNode) -> _Resolved:
-        """Decode what the reader does not have by the underlying types."""
+        """Decode what the reader does not have, by the underlying types."""
         found = _Resolver(_SKIPPED, self._names).resolve(node, node)
         return _Resolved(found.schema, None)
 
@@ -319,7 +328,7 @@ class _Resolver:
             if symbol in known:
                 return symbol
             if default is None:
-                raise ValueError(f"{symbol!r} is no symbol of {reader}, which has no default")
+                raise ValueError(f"{symbol!r} is not a symbol of {reader}, which has no default")
             return default
 
         return _Resolved(schema, convert)
@@ -332,7 +341,7 @@ class _Resolver:
         return _Resolved(schema, self._logical_convert(writer, reader))
 
     def _leaf(self, writer: AvroNode, reader: AvroNode) -> _Resolved:
-        """Decode a primitive. An int has the bytes of a long, and a string those of bytes."""
+        """Decode a primitive. An int is encoded like a long, and a string like bytes."""
         if writer.kind in ("int", "long") and reader.kind in ("float", "double"):
             return _Resolved(writer.kind, _to_float if reader.kind == "float" else float)
         kind = writer.kind if writer.kind == "float" else reader.kind
@@ -344,8 +353,8 @@ class _Resolver:
         return _Resolved(kind, None)
 
     def _logical_convert(self, writer: AvroNode, reader: AvroNode) -> Convert | None:
-        """Return what makes the reader's logical type of the underlying one, None if fastavro does
-        so, or nothing is to be done.
+        """Return a function that converts the underlying type to the reader's logical type; None
+        if fastavro does so, or nothing is to be done.
         """
         form = self._form.logical
         if reader.logical == "decimal" and form != "none":
@@ -366,7 +375,7 @@ class _Resolver:
         if theirs is not None and theirs[0] == kind and theirs != ours:
             rescale = partial(_rescaled, theirs[1], per_second)
         if self._form.logical == "all" and kind == "time":
-            # fastavro takes numbers that are no time of a day.
+            # fastavro accepts numbers that are not a time of day.
             return _both(rescale, partial(time_of_day, per_second=per_second))
         if rescale is None or self._form.logical != "all" or reader.logical not in _BY_FASTAVRO:
             return rescale
@@ -396,15 +405,14 @@ def _record_convert(
 def _default(
     field: AvroField, reader: AvroNode, form: Form
 ) -> tuple[str, Callable[[], Any]] | None:
-    """Return what makes the value of a field that the writer does not have; None if the class of a
-    model does.
+    """Return a function that returns the value of a field that the writer lacks; None if the class
+    of a model supplies it.
     """
     if field.default is MISSING:
         if field.supplied and form.of_models:
             return None
         raise ValueError(
-            f"{reader} has a field {field.name!r} that the record does not have, and no default "
-            "for it"
+            f"{reader} has a field {field.name!r} that the record does not have, without a default"
         )
     try:
         data = default_bytes(field)
@@ -438,7 +446,7 @@ def _fail(text: str, value: Any) -> Any:
 
 
 def nothing(union: AvroNode, place: int) -> Convert | None:
-    """Leave the values of unions as they are."""
+    """Leave the values of unions unchanged."""
     return None
 
 
@@ -448,4 +456,4 @@ def _keep(union: AvroNode, place: int) -> Convert:
 
 _SKIPPED: Final = Form("none", nothing)
 UNDERLYING: Final = Form("none", _keep)
-"""Values of underlying types; those of unions are :class:`Branch`."""
+"""Values of underlying types, in which those of unions are :class:`Branch`."""

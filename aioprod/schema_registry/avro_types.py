@@ -1,4 +1,4 @@
-"""Avro's types as Arrow has them. Imports pyarrow, which is optional: import this module late."""
+"""Arrow types for Avro's types. Imports pyarrow, which is optional: import this module lazily."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from aioprod.schema_registry.avro_nodes import AvroField as AvroNodeField
 from aioprod.schema_registry.avro_nodes import AvroNode
 from aioprod.schema_registry.columns import count_types
 
+_WIDEST_FIXED: Final = 1_024
 _MAX_DECIMAL128: Final = 38
 _MAX_DECIMAL256: Final = 76
 
@@ -59,14 +60,14 @@ class AvroType:
 
     Attributes:
         kind: Avro's name of the type, such as "long", "record" or "array".
-        name: how errors show it.
-        arrow: the type of its column.
-        physical: the type of its column before logical types are applied.
-        branch, null_branch: in a union the place of this type, and that of null, if any.
-        fields: of a record.
-        items: of an array or a map.
-        symbols: of an enum.
-        size: of a fixed, in bytes.
+        name: its name in errors.
+        arrow: the Arrow type of its column.
+        physical: the Arrow type before logical types are applied.
+        branch, null_branch: in a union, the index of this type, and the index of null, if any.
+        fields: the fields of a record.
+        items: the items of an array or a map.
+        symbols: the symbols of an enum.
+        size: the size of a fixed, in bytes.
     """
 
     kind: str
@@ -82,15 +83,15 @@ class AvroType:
 
     @property
     def is_decimal(self) -> bool:
-        """Whether bytes or a fixed are a decimal."""
+        """True if the bytes or the fixed are a decimal."""
         return bool(pa.types.is_decimal(self.arrow))
 
 
 def avro_type(node: AvroNode) -> AvroType:
-    """Return the type of columns for a type of Avro.
+    """Return the column type of an Avro type.
 
     Raises:
-        ValueError: if Arrow has no type for it: a union of several types, or a type that contains
+        ValueError: if Arrow has no equivalent: a union of several types, or a type that contains
             itself.
     """
     return _Reader().read(node, "")
@@ -106,7 +107,9 @@ class _Reader:
         if node.kind in _SIMPLE:
             return _simple(node, path)
         if node in self.above:
-            raise ValueError(f"{_at(path)}{node.name} contains itself, which no column can")
+            raise ValueError(
+                f"{_at(path)}{node.name} contains itself, which is impossible in a column"
+            )
         return getattr(self, f"_{node.kind}")(node, path)  # type: ignore[no-any-return]
 
     def _union(self, node: AvroNode, path: str) -> AvroType:
@@ -114,7 +117,7 @@ class _Reader:
         null = node.null_branch
         if len(places) > 1:
             raise ValueError(
-                f"{_at(path)}a union of {len(places)} types besides null: a column has one type"
+                f"{_at(path)}a union of {len(places)} types and null: a column has one type"
             )
         place = places[0] if places else null
         if place is None:
@@ -158,7 +161,8 @@ class _Reader:
     def _fixed(self, node: AvroNode, path: str) -> AvroType:
         if node.logical == "decimal":
             return replace(_decimal(node, path), size=node.size)
-        kind = pa.binary(node.size)
+        # In a column of a fixed size, each null takes as many bytes as a value.
+        kind = pa.binary(node.size) if node.size <= _WIDEST_FIXED else pa.binary()
         name = f"fixed {node.name} of {node.size} bytes"
         return AvroType("fixed", name, kind, kind, size=node.size)
 

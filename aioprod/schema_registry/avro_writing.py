@@ -1,4 +1,4 @@
-"""Writes values of Python as Avro. A type becomes a function, once; it appends to a bytearray."""
+"""Writes Python values as Avro. A function is created once for each type; it appends bytes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from aioprod.varints import append_varint
 
 
 def writer_of(node: AvroNode, *, strict: bool = False) -> Callable[[Any], bytes]:
-    """Return what makes bytes of a value.
+    """Return a function that converts a value to bytes.
 
     Args:
         node: the type.
@@ -49,10 +49,10 @@ def writer_of(node: AvroNode, *, strict: bool = False) -> Callable[[Any], bytes]
 
 
 def default_bytes(field: AvroField) -> bytes | None:
-    """Return the bytes that a field has if a record has none: its default, or null.
+    """Return the bytes of a field that a record lacks: its default, or null.
 
     Returns:
-        None if it has neither.
+        None if the field has neither.
 
     Raises:
         ValueError: if the default does not fit the type.
@@ -70,7 +70,7 @@ def default_bytes(field: AvroField) -> bytes | None:
 
 
 class _Compiler:
-    """Makes the functions. A type that contains itself is looked up when it is written."""
+    """Creates the functions. A type that contains itself is looked up at each write."""
 
     def __init__(self, strict: bool) -> None:
         self._strict = strict
@@ -166,7 +166,7 @@ class _Compiler:
 
 
 class _Default:
-    """The bytes of a field that a record does not have; made when they are needed first."""
+    """The bytes of a field that a record lacks; created when first used."""
 
     def __init__(self, field: AvroField) -> None:
         self._field = field
@@ -181,7 +181,7 @@ class _Default:
         if self._made is None:
             raise AvroValueError(
                 f"expected {self._field.node}, but the record has no such field, and the schema "
-                "no default for it"
+                "has no default for it"
             )
         out += self._made
 
@@ -233,7 +233,7 @@ def _as_mapping(node: AvroNode, value: Any, models: dict[Any, list[ModelField]])
 
 
 def _chosen_branch(union: AvroNode, value: Any) -> tuple[int | None, Any]:
-    """Return the branch that a value names itself, None if it names none, and the value."""
+    """Return the branch that a value names itself (None without a name), and the value."""
     if isinstance(value, Branch):
         return value.place, value.value
     if isinstance(value, OfBranch):

@@ -1,4 +1,4 @@
-"""The public client of a registry."""
+"""The public client of a schema registry."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from urllib.parse import quote
 from aioprod.closing import close_in_turn
 from aioprod.config.redaction import hide_arguments
 from aioprod.errors import ConfigError
+from aioprod.misuse import names_cures
 from aioprod.public_module import Uncopyable, set_module
 from aioprod.schema_registry.answers import Answer
 from aioprod.schema_registry.http import HttpSettings, RegistryHttp
@@ -33,32 +34,34 @@ V = TypeVar("V")
 _MOST_REFERENCES = 1000
 
 
+@names_cures()
 @set_module("aioprod.schema_registry")
 class SchemaRegistry(Uncopyable):
-    """A client of a Schema Registry (Confluent's API, version 1), for asyncio code.
+    """A client of a Schema Registry (Confluent's API, version 1), for asyncio.
 
     Use it as ``async with SchemaRegistry("http://localhost:8081") as registry:`` in one event loop,
-    and share it between any number of tasks, serializers and clients. What cannot change, such as
-    the schema of an id, is kept; calls at the same time for the same thing share one request, and
-    a caller that is cancelled does not end it for the others.
+    and share it between any number of tasks, serializers and clients. Results that can't change,
+    such as the schema of an id, are cached. Concurrent calls for the same result share one request,
+    which continues if one of the callers is cancelled.
 
     Args:
-        url: ``http://`` or ``https://`` addresses, in a list or separated by commas: if one fails,
-            the next is asked. User name and password may be in the first (``https://user:pw@host``).
+        url: ``http://`` or ``https://`` addresses, in a list or separated by commas. If one fails,
+            the next one is used. The first may contain a user name and password
+            (``https://user:pw@host``).
         basic_auth: user name and password.
         bearer_token: a token, or a coroutine function that returns one for each request.
-        ssl_context: for certificates of your own; with ``load_cert_chain`` for mutual TLS.
-        proxy: URL of an HTTP proxy; None takes ``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY``
-            from the environment. No error shows it: it may have a password.
-        context: the name of a context, such as ``".staging"``: all subjects and ids are those in
-            it, unless a subject names another one.
+        ssl_context: for custom certificates, or with ``load_cert_chain`` for mutual TLS.
+        proxy: the URL of an HTTP proxy; None uses ``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY``
+            of the environment. Errors don't show it, as it may contain a password.
+        context: the name of a context, such as ``".staging"``, to which all subjects and ids
+            belong, unless a subject names another context.
         request_timeout_ms: the timeout of one attempt.
         timeout_ms: the timeout of a call with all its attempts.
-        retry_backoff_ms, retry_backoff_max_ms: the first pause before all addresses are asked
-            again, and the longest.
-        max_connections: the most connections to a registry.
-        cache_size: how many schemas are kept, of each kind of lookup.
-        rng: source of the jitter of pauses.
+        retry_backoff_ms, retry_backoff_max_ms: the wait before all addresses are retried for the
+            first time, and the longest wait.
+        max_connections: the maximum number of connections to a registry.
+        cache_size: the maximum number of cached results of each kind of lookup.
+        rng: the source of the backoff's jitter.
 
     Raises:
         ConfigError: if an argument is invalid.
@@ -101,11 +104,11 @@ class SchemaRegistry(Uncopyable):
         if context:
             self._prefix = f":{context if context.startswith('.') else f'.{context}'}:"
         self._flights = SingleFlight()
-        # What never changes: (kind, arguments) to the result.
+        # Results that never change, by (kind, arguments).
         self._kept: BoundedCache[Hashable, Any] = BoundedCache(cache_size)
 
     async def close(self) -> None:
-        """End the calls under way, and close all connections."""
+        """End the calls in progress, and close all connections."""
         await close_in_turn(self._flights.close, self._http.close)
 
     async def __aenter__(self) -> Self:
@@ -121,12 +124,12 @@ class SchemaRegistry(Uncopyable):
     async def register(
         self, subject: str, schema: Schema, *, normalize: bool = False
     ) -> RegisteredSchema:
-        """Register a schema as the next version of a subject; if the subject has it, return that.
+        """Register a schema as the next version of a subject; return the existing one if it has it.
 
         Raises:
-            SchemaRegistryError: if it is invalid (42201), or not compatible (409); as all calls
-                here, also if the registry refuses otherwise or is not reached.
-            KafkaTimeoutError: if the registry does not answer within ``timeout_ms``; of all calls.
+            SchemaRegistryError: if it is invalid (42201) or not compatible (409). All calls raise
+                it if the registry refuses the request, or can't be reached.
+            KafkaTimeoutError: if the registry does not respond within ``timeout_ms``; in all calls.
         """
         return await self._keep(
             ("register", subject, schema, normalize),
@@ -142,7 +145,7 @@ class SchemaRegistry(Uncopyable):
     async def lookup(
         self, subject: str, schema: Schema, *, normalize: bool = False, deleted: bool = False
     ) -> RegisteredSchema:
-        """Return the place of a schema in a subject.
+        """Return a schema's version and id in a subject.
 
         Raises:
             SchemaRegistryError: if there is no such subject (40401) or schema (40403).
@@ -153,14 +156,14 @@ class SchemaRegistry(Uncopyable):
         return await (self._once((*key, "deleted"), make) if deleted else self._keep(key, make))
 
     async def get_schema(self, schema_id: int, *, form: str | None = None) -> Schema:
-        """Return the schema with an id.
+        """Return the schema with this id.
 
         Args:
             schema_id: its number.
-            form: how to write it, such as "serialized" for a Protobuf descriptor.
+            form: its format, such as "serialized" for a Protobuf descriptor.
 
         Raises:
-            SchemaRegistryError: if there is none (40403).
+            SchemaRegistryError: if the registry does not have it (40403).
         """
         query = {} if form is None else {"format": form}
         if self._prefix:
@@ -170,7 +173,7 @@ class SchemaRegistry(Uncopyable):
         )
 
     async def get_schema_by_guid(self, guid: str, *, form: str | None = None) -> Schema:
-        """Return the schema with a GUID. Arguments and errors are those of :meth:`get_schema`."""
+        """Return the schema with this GUID. Otherwise it works like :meth:`get_schema`."""
         query = {} if form is None else {"format": form}
         path = f"/schemas/guids/{quote(guid, safe='')}"
         return await self._keep(("guid", guid, form), partial(self._get_schema, path, query))
@@ -178,7 +181,7 @@ class SchemaRegistry(Uncopyable):
     async def get_version(
         self, subject: str, version: Version = "latest", *, form: str | None = None
     ) -> RegisteredSchema:
-        """Return a version of a subject, also a deleted one if it is named by its number.
+        """Return a version of a subject, even a deleted one if it is given by its number.
 
         Raises:
             SchemaRegistryError: if there is no such subject (40401) or version (40402).
@@ -188,14 +191,14 @@ class SchemaRegistry(Uncopyable):
         return await (self._once(key, make) if version == "latest" else self._keep(key, make))
 
     async def resolve(self, schema: Schema, *, form: str | None = None) -> dict[str, Schema]:
-        """Return all schemas that a schema uses, directly or not, by the names of their references;
-        each comes before those that use it.
+        """Return all schemas that a schema uses, directly or indirectly, by the names of their
+        references; each of them precedes those that use it.
 
         Raises:
-            SchemaRegistryError: if one is missing, or there are more than 1,000.
+            SchemaRegistryError: if a schema is missing, or there are more than 1,000.
         """
         found: dict[str, Schema] = {}
-        # Schemas that are being resolved, each above those that it uses: no recursion, as a chain
+        # Schemas that are being resolved, each above those that it uses. No recursion, as a chain
         # may be as long as the limit.
         above: dict[str, Schema] = {}
         waiting: list[tuple[str | None, Iterator[SchemaReference]]] = [
@@ -230,7 +233,7 @@ class SchemaRegistry(Uncopyable):
         return (await self._call("GET", path, query=query, subject=subject)).numbers()
 
     async def places(self, schema_id: int) -> list[tuple[str, int]]:
-        """Return the subjects and versions that have the schema with an id."""
+        """Return the subjects and versions that have the schema with this id."""
         query = {"subject": self._prefix} if self._prefix else None
         path = f"/schemas/ids/{schema_id}/versions"
         found = (await self._call("GET", path, query=query)).places()
@@ -242,7 +245,7 @@ class SchemaRegistry(Uncopyable):
         return (await self._call("GET", path, subject=subject)).numbers()
 
     async def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
-        """Delete a subject, and return its versions. Its ids stay valid until it is deleted again
+        """Delete a subject, and return its versions. Their ids stay valid until it is deleted again
         with ``permanent``.
         """
         return (await self._delete(self._subject(subject), subject, permanent)).numbers()
@@ -259,8 +262,8 @@ class SchemaRegistry(Uncopyable):
     async def check_compatibility(
         self, subject: str, schema: Schema, version: Version | None = "latest"
     ) -> CompatibilityResult:
-        """Return whether a schema may follow a version of a subject, or all of them (None), at the
-        level of the subject.
+        """Check a schema against a version of a subject, or all versions (None), at the subject's
+        compatibility level.
         """
         path = f"/compatibility{self._subject(subject)}/versions"
         if version is not None:
@@ -270,22 +273,22 @@ class SchemaRegistry(Uncopyable):
         return found.compatibility()
 
     async def get_compatibility(self, subject: str | None = None) -> Compatibility:
-        """Return the level of a subject, the global one if it has none of its own."""
+        """Return the compatibility level of a subject, or the global one if it has none."""
         query = {"defaultToGlobal": "true"} if subject is not None else None
         found = await self._call("GET", self._of("config", subject), query=query)
         return cast("Compatibility", found.text("compatibilityLevel"))
 
     async def set_compatibility(self, level: Compatibility, subject: str | None = None) -> None:
-        """Set the level of a subject, or the global one."""
+        """Set the compatibility level of a subject, or the global one."""
         path = self._of("config", subject)
         await self._call("PUT", path, body={"compatibility": level}, subject=subject)
 
     async def reset_compatibility(self, subject: str) -> None:
-        """Give a subject the global level again."""
+        """Remove a subject's compatibility level, so that the global one applies."""
         await self._call("DELETE", self._of("config", subject), subject=subject)
 
     async def get_mode(self, subject: str | None = None) -> Mode:
-        """Return the mode of a subject, the global one if it has none of its own."""
+        """Return the mode of a subject, or the global one if it has none."""
         query = {"defaultToGlobal": "true"} if subject is not None else None
         found = await self._call("GET", self._of("mode", subject), query=query)
         return cast("Mode", found.text("mode"))
@@ -293,7 +296,7 @@ class SchemaRegistry(Uncopyable):
     async def set_mode(
         self, mode: Mode, subject: str | None = None, *, force: bool = False
     ) -> None:
-        """Set the mode of a subject, or the global one. ``force`` sets IMPORT also if there are
+        """Set the mode of a subject, or the global one. ``force`` allows IMPORT even if there are
         schemas.
         """
         await self._call(
@@ -305,7 +308,7 @@ class SchemaRegistry(Uncopyable):
         )
 
     async def reset_mode(self, subject: str) -> None:
-        """Give a subject the global mode again."""
+        """Remove a subject's mode, so that the global one applies."""
         await self._call("DELETE", self._of("mode", subject), subject=subject)
 
     async def contexts(self) -> list[str]:
@@ -313,13 +316,13 @@ class SchemaRegistry(Uncopyable):
         return (await self._call("GET", "/contexts")).texts()
 
     async def schema_types(self) -> list[str]:
-        """Return the types of schemas that the registry accepts."""
+        """Return the schema types that the registry supports."""
         return (await self._call("GET", "/schemas/types")).texts()
 
     # -- parts -------------------------------------------------------------------------------------
 
     async def _keep(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, V]]) -> V:
-        """Return a result that never changes; make it unless it is kept."""
+        """Return a cached result that never changes; fetch it if it is not cached."""
         found: V | None = self._kept.get(key)
         if found is None:
             found = await self._once(key, make)

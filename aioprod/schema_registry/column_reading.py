@@ -1,4 +1,4 @@
-"""Reads columns of records with several schemas into one type."""
+"""Reads a column of records with several schemas as one type."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ MOST_KEPT: Final = 1_000
 class ColumnReading(Generic[P]):
     """The part of a deserializer that reads columns.
 
-    All rows of a topic are read as the reader's schema says. Without one it is the newest schema
-    that was met in the topic, which changes only in a :class:`NotPrepared`.
+    All rows of a topic are converted to the reader's schema. Without one, it is the newest schema
+    that was found in the topic, which changes only in a :class:`NotPrepared`.
 
     Args:
         is_key: whether it deserializes keys.
@@ -45,7 +45,7 @@ class ColumnReading(Generic[P]):
 
     @property
     def has_reader(self) -> bool:
-        """Whether the application has given a schema or class to read with."""
+        """True if the application has given a schema or class to read with."""
         raise NotImplementedError
 
     async def parse_reader(self) -> None:
@@ -66,10 +66,10 @@ class ColumnReading(Generic[P]):
     def column_decoder(
         self, parsed: P, place: Place, reader: Place | None, newest: P | None
     ) -> Decode:
-        """Return what decodes the records of a schema for :meth:`column_types`.
+        """Return a function that decodes the records of a schema for :meth:`column_types`.
 
         Args:
-            parsed, place: that schema.
+            parsed, place: the schema of the records.
             reader, newest: the schema to read with; None if the application has given one.
         """
         raise NotImplementedError
@@ -78,7 +78,7 @@ class ColumnReading(Generic[P]):
         raise NotImplementedError
 
     def locate(self, headers: Headers, data: bytes) -> tuple[Place, int]:
-        """Return the place of a record's type, and where its data begin.
+        """Return the schema id and message of a record, and where its data begin.
 
         Raises:
             ValueError: if it has no schema id.
@@ -87,13 +87,13 @@ class ColumnReading(Generic[P]):
         return Place(schema_id), end if coded is data else 0
 
     def known(self, place: Place) -> P | None:
-        """Return a schema if it need not be asked for."""
+        """Return a schema if it need not be fetched."""
         return self._ready.get(place.schema_id)
 
     # -- calls -------------------------------------------------------------------------------------
 
     async def own_types(self) -> ColumnTypes:
-        """Return the types of columns that are read by the schema that the application has given.
+        """Return the column types of the schema that the application has given.
 
         Raises:
             ValueError: if Arrow has no type for it.
@@ -107,11 +107,12 @@ class ColumnReading(Generic[P]):
         """Deserialize a column of Arrow, as ``ColumnDeserializer`` says.
 
         Args:
-            topic, headers, column: as there.
-            shape: returns the type that the result is to have for the one of the schema.
+            topic, headers, column: see there.
+            shape: returns the type of the result for the schema's type; not called for a column
+                of nulls whose schema is not known.
 
         Raises:
-            NotPrepared: if a schema has to be asked for.
+            NotPrepared: if a schema has to be fetched.
             ValueError: if Arrow has no type for the schema.
         """
         from aioprod.schema_registry.columns import UNKNOWN, rows_of
@@ -122,7 +123,7 @@ class ColumnReading(Generic[P]):
         needed = [*places, reader] if reader is not None else list(places)
         parsed = {place: self.known(place) for place in needed}
         failed = {place: self._failed.get(place.schema_id) for place in needed}
-        # The next call asks for them again.
+        # The next call fetches them again.
         self._failed.drop(lambda schema_id: any(each.schema_id == schema_id for each in failed))
         new = [
             place
@@ -188,7 +189,7 @@ class ColumnReading(Generic[P]):
         return decode
 
     async def _meet(self, topic: str, places: Iterable[Place]) -> None:
-        """Ask for schemas. One that can't be had is an error of the records that have it."""
+        """Fetch schemas. If one can't be fetched, the records that have it are errors."""
         from aioprod.schema_registry.columns import newest_of
 
         newest = self._newest.get(topic)

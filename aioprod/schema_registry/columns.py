@@ -1,5 +1,5 @@
-"""Serializes and deserializes columns of Arrow by the serializers of records. Imports pyarrow,
-which is optional: import this module late.
+"""Serializes and deserializes Arrow columns with the serializers of records. Imports pyarrow, which
+is optional: import this module lazily.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _MOST_TYPES: Final = 4_000
 _MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 Decode = Callable[[bytes, int], Any]
-"""``(data, where they begin) -> what the physical type of the column takes``."""
+"""``(data, start) -> value of the column's physical type``."""
 
 
 class ColumnTypes(NamedTuple):
     """The types of a column that is read.
 
     Attributes:
-        physical: of which it is made of Python's values.
-        arrow: that it has afterwards.
+        physical: the type that is created from Python values.
+        arrow: the type of the result.
     """
 
     physical: pa.DataType
@@ -37,17 +37,17 @@ class ColumnTypes(NamedTuple):
 
 
 UNKNOWN: Final = ColumnTypes(pa.null(), pa.null())
-"""Of a column of nulls whose schema is not known yet."""
+"""The type of a column of nulls whose schema is not known yet."""
 
 Shape = Callable[[pa.DataType], pa.DataType]
 
 
 def count_types() -> Iterator[None]:
-    """Return what is to be asked for the next one before each type of a schema is made a column:
-    types that name one another can stand for any number of columns.
+    """Return an iterator to advance before each type of a schema is converted to a column: types
+    that refer to each other can stand for any number of columns.
 
     Raises:
-        ValueError: by it, if there are too many.
+        ValueError: raised by the iterator if there are too many.
     """
     yield from repeat(None, _MOST_TYPES)
     raise ValueError(f"the schema has more than {_MOST_TYPES} types: too many for columns")
@@ -59,7 +59,7 @@ def encode_in_portions(
     """Encode a column in portions whose bytes fit into one array.
 
     Args:
-        encode: gets a portion, and the number of its first row.
+        encode: called with a portion, and the number of its first row.
     """
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     encoded = []
@@ -78,7 +78,7 @@ class Row(NamedTuple):
     """A record that is not null.
 
     Attributes:
-        place: of its schema.
+        place: its schema.
         data, start: its bytes, and where they begin in ``data``.
     """
 
@@ -92,7 +92,7 @@ def rows_of(
     headers: pa.Array | None,
     locate: Callable[[Headers, bytes], tuple[Place, int]],
 ) -> tuple[list[Row | None], dict[int, Exception]]:
-    """Return the records of a column, None for a null; and the errors of those without an id."""
+    """Return the records of a column, None for nulls, and the errors of records without an id."""
     found: list[Row | None] = []
     errors: dict[int, Exception] = {}
     for number, data in enumerate(column.to_pylist()):
@@ -113,13 +113,13 @@ def column_of(
     types: ColumnTypes,
     shape: Shape | None = None,
 ) -> pa.Array:
-    """Decode rows; add what can't be decoded to ``errors``: it is null in the column.
+    """Decode rows. A row that can't be decoded is null, and its error is added to ``errors``.
 
     Args:
-        shape: returns the type that the column is to have for ``types.arrow``.
+        shape: returns the type of the column for ``types.arrow``.
 
     Raises:
-        TakesLong: if a thread should do this.
+        TakesLong: if this should run in a thread.
     """
     values: list[Any] = []
     for number, row in enumerate(rows):
@@ -141,17 +141,17 @@ def column_of(
             pieces.append(_array([value], types, shape))
         except _MISFITS as error:
             errors[number] = ValueError(f"it does not fit {types.arrow}: {error}")
-            pieces.append(pa.nulls(1, types.arrow if shape is None else shape(types.arrow)))
+            pieces.append(pa.nulls(1, _result(types, shape)))
     return pa.concat_arrays(pieces)
 
 
 def encode_one_by_one(
     values: Sequence[Any], prefix: bytes, encode: Callable[[Any], bytes], first_row: int
 ) -> pa.Array:
-    """Return the records of values; None is a null.
+    """Return the encoded records of values; None is a null.
 
     Raises:
-        ValueError: if a value does not fit; the text has its row.
+        ValueError: if a value does not fit; the message names its row.
     """
     encoded: list[bytes | None] = []
     for row, value in enumerate(values, first_row):
@@ -163,8 +163,8 @@ def encode_one_by_one(
 
 
 def python_values(column: pa.Array) -> list[Any]:
-    """Return the values of a column as the serializers of records take them: structs and maps as
-    dictionaries. Faster than ``to_pylist``, which makes an object for each of their values.
+    """Return the values of a column for the serializers of records: structs and maps are
+    dictionaries. Faster than ``to_pylist``, which creates an object for each of their values.
     """
     kind = column.type
     if isinstance(column, pa.ExtensionArray):
@@ -201,7 +201,7 @@ def _structs(column: pa.Array) -> list[Any]:
 
 
 def _cut(lists: pa.Array, items: Sequence[Any]) -> list[Any]:
-    """Return the items of each list."""
+    """Split the items of lists."""
     found: list[Any] = []
     start = 0
     for length in lists.value_lengths().to_pylist():
@@ -228,12 +228,17 @@ def _located(
 
 def _array(values: list[Any], types: ColumnTypes, shape: Shape | None) -> pa.Array:
     found = _relabeled(pa.array(values, types.physical), types.arrow)
-    return found if shape is None else _relabeled(found, shape(types.arrow))
+    return _relabeled(found, _result(types, shape))
+
+
+def _result(types: ColumnTypes, shape: Shape | None) -> pa.DataType:
+    """Return the type of the result: a shape is for the types of schemas."""
+    return types.arrow if shape is None or types is UNKNOWN else shape(types.arrow)
 
 
 def _relabeled(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a column, which is no slice, with other types of its leaves. Arrow's own cast of
-    nested types loses lists of nulls.
+    """Return an unsliced column with other types of its leaves. Arrow's own cast of nested types
+    loses lists of nulls.
     """
     if column.type == kind:
         return column
@@ -252,8 +257,8 @@ def _relabeled(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def newest_of(places: Iterable[Place]) -> Place:
-    """Return the place that counts as the newest: that of the highest number; of GUIDs, which have
-    no order, the one that was met last.
+    """Return the newest place: that of the highest number; of GUIDs, which have no order, the one
+    that was found last.
     """
     found = list(places)
     if any(isinstance(each.schema_id, uuid.UUID) for each in found):

@@ -1,4 +1,4 @@
-"""Requests to a registry: several URLs, retries, credentials and limits."""
+"""HTTP requests to a registry: several URLs, retries, credentials and limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import aiohttp
 from aioprod.cluster.retry import RetryLimit, retry
 from aioprod.config.redaction import HidesArguments
 from aioprod.errors import AuthenticationError, ConfigError, KafkaError
-from aioprod.foreign_text import reason_of, secret_forms
+from aioprod.foreign_text import reason_of
 from aioprod.net.backoff import Backoff
 from aioprod.net.http import (
     HttpFailure,
@@ -33,6 +33,7 @@ from aioprod.net.http import (
     new_session,
 )
 from aioprod.schema_registry.schemas import SchemaRegistryError
+from aioprod.secret_forms import secret_forms
 from aioprod.user_code import is_cancelled
 
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -44,7 +45,7 @@ TokenProvider = Callable[[], Awaitable[str]]
 
 @dataclass(frozen=True, kw_only=True)
 class HttpSettings(metaclass=HidesArguments):
-    """How a registry is reached; see :class:`aioprod.schema_registry.SchemaRegistry`."""
+    """The settings of a connection; see :class:`aioprod.schema_registry.SchemaRegistry`."""
 
     urls: str | Iterable[str]
     basic_auth: tuple[str, str] | None = field(default=None, repr=False)
@@ -61,7 +62,7 @@ class HttpSettings(metaclass=HidesArguments):
         given = (self.urls,) if isinstance(self.urls, str) else self.urls
         urls = tuple(given) if isinstance(given, Iterable) else (given,)
         if not all(isinstance(url, str) for url in urls):
-            raise ConfigError("url: must be text, or a list of texts")
+            raise ConfigError("url: must be text, or a list of strings")
         urls = tuple(part.strip() for url in urls for part in url.split(",") if part.strip())
         if not urls:
             raise ConfigError("url is empty: give the address of a schema registry")
@@ -92,8 +93,8 @@ def _without_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
     parts = http_url(url)
     if parts is None:
         raise ConfigError(
-            "url: must begin with http:// or https:// and name a host; special characters of a "
-            "password in it must be percent-encoded"
+            "url: must begin with http:// or https:// and name a host; percent-encode special "
+            "characters of a password in it"
         )
     if parts.query or parts.fragment:
         raise ConfigError("url: must be an address without ? and #, such as https://host/prefix")
@@ -116,11 +117,11 @@ def _check_credentials(basic_auth: object, bearer_token: object) -> None:
 
 
 class RegistryHttp:
-    """Sends requests, and keeps the connections.
+    """Sends requests, and keeps connections open.
 
     Args:
         settings: checked settings.
-        rng: source of the jitter.
+        rng: the source of the backoff's jitter.
     """
 
     def __init__(self, settings: HttpSettings, rng: random.Random) -> None:
@@ -132,7 +133,7 @@ class RegistryHttp:
             max_bytes=_MAX_RESPONSE_BYTES,
         )
         self._urls = tuple(settings.urls)
-        self._first = 0  # the URL that answered last
+        self._first = 0  # the URL that responded last
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng)
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
@@ -146,13 +147,13 @@ class RegistryHttp:
         body: Any = None,
         subject: str | None = None,
     ) -> Any:
-        """Make a request, and return the JSON of the response.
+        """Send a request, and return the JSON of the response.
 
-        A DELETE is repeated only if no registry could be reached: its first attempt may have had
-        its effect. All other requests are repeated after errors that may pass.
+        A DELETE is retried only if no registry could be reached, because a failed attempt may have
+        taken effect. All other requests are retried after errors that may be temporary.
 
         Raises:
-            SchemaRegistryError: if the registry refuses, or can't be reached.
+            SchemaRegistryError: if the registry refuses the request, or can't be reached.
             KafkaTimeoutError: if no attempt succeeds within ``timeout_ms``.
         """
         limit = RetryLimit(
@@ -180,7 +181,7 @@ class RegistryHttp:
             await self._session.close()
 
     def _pause_s(self, failures: int) -> float:
-        # Another URL is asked at once; then all have failed.
+        # Another URL is used without a wait, until all have failed.
         rounds, others = divmod(failures, len(self._urls))
         return 0.0 if others else self._backoff.seconds(rounds)
 
@@ -215,7 +216,7 @@ class RegistryHttp:
             raise kind(f"{what}: {outcome.text}", status=outcome.status, subject=subject)
         if refusal is not None:
             status, (code, reason) = outcome.status, refusal
-            del outcome  # its content may repeat the password
+            del outcome  # it may contain the password
             raise SchemaRegistryError(
                 f"{what}: {status}{f' ({code})' if code else ''}: {reason}",
                 status=status,
@@ -260,7 +261,7 @@ def _json(what: str, response: HttpResponse, subject: str | None) -> Any:
         pass
     raise SchemaRegistryError(
         f"{what}: {response.status}, and the response is {fault}",
-        status=500 if fault == "not JSON" else response.status,  # of a proxy on the way, perhaps
+        status=500 if fault == "not JSON" else response.status,  # perhaps from a proxy
         subject=subject,
     )
 
@@ -268,7 +269,7 @@ def _json(what: str, response: HttpResponse, subject: str | None) -> Any:
 def _refusal(
     outcome: HttpResponse | HttpFailure, secrets: Iterable[str]
 ) -> tuple[int | None, str] | None:
-    """Return code and reason of a registry that refuses; None if it does not."""
+    """Return the code and reason of a refusal; None if the registry did not refuse."""
     if isinstance(outcome, HttpFailure) or 200 <= outcome.status < 300:
         return None
     try:
@@ -283,13 +284,13 @@ def _refusal(
 
 
 async def _asked(provider: TokenProvider) -> str:
-    """Return what a provider of tokens returns.
+    """Return the token of a provider.
 
     Raises:
-        KafkaError: as the provider.
-        AuthenticationError: if it fails with another error, or returns no token.
+        KafkaError: raised by the provider.
+        AuthenticationError: if the provider fails with another error, or returns no token.
     """
-    fault = "returned no text of printable ASCII characters"
+    fault = "did not return a string of printable ASCII characters"
     try:
         token = await provider()
         check_header("bearer_token", token)
@@ -303,7 +304,7 @@ async def _asked(provider: TokenProvider) -> str:
             raise
         fault = "raised CancelledError, but nothing was cancelled"
     except Exception as error:
-        fault = f"failed with {type(error).__name__}"  # its text may have secrets
+        fault = f"failed with {type(error).__name__}"  # its text may contain secrets
     finally:
         token = ""
     raise AuthenticationError(f"bearer_token {fault}")

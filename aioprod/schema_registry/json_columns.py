@@ -1,6 +1,4 @@
-"""JSON Schema's types as Arrow has them. Imports pyarrow, which is optional: import this module
-late.
-"""
+"""Arrow types for JSON Schemas. Imports pyarrow, which is optional: import this module lazily."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ class JsonType:
     Attributes:
         arrow: the type of its column.
         read: converts a JSON value for Arrow; None if they are the same.
-        write: leaves out what is null and may be missing; None if there is nothing of the kind.
+        write: leaves out nulls of fields that may be missing; None if there are no such fields.
     """
 
     arrow: pa.DataType
@@ -45,10 +43,10 @@ class JsonType:
 
 
 def json_type(document: Document) -> JsonType:
-    """Return the type of a schema.
+    """Return the column type of a schema.
 
     Raises:
-        ValueError: if Arrow has no type for it; the text says where.
+        ValueError: if Arrow has no equivalent; the message has the position.
     """
     try:
         return _Reader(document).read(document.content, "")
@@ -68,7 +66,7 @@ class _Reader:
         if not isinstance(schema, Mapping):
             raise _untyped(path)
         around = self._resolver
-        # A schema with an id of its own changes what references in it are relative to.
+        # References in a schema with its own id are relative to this id.
         self._resolver = around.in_subresource(self._specification.create_resource(schema))
         found = self._read(schema, path)
         self._resolver = around
@@ -98,7 +96,7 @@ class _Reader:
     def _referenced(self, name: str, path: str) -> JsonType:
         resolved = self._resolver.lookup(name)
         if id(resolved.contents) in self._above:
-            raise ValueError(f"{_at(path)}{name} contains itself, which no column can")
+            raise ValueError(f"{_at(path)}{name} contains itself, which is impossible in a column")
         self._above.append(id(resolved.contents))
         around, self._resolver = self._resolver, resolved.resolver
         found = self.read(resolved.contents, path)
@@ -110,7 +108,7 @@ class _Reader:
         others = [each for each in branches if each != _NULL and each.get("type") != "null"]
         if len(others) != 1:
             raise ValueError(
-                f"{_at(path)}one of {len(others)} types besides null: a column has one type"
+                f"{_at(path)}one of {len(others)} types and null: a column has one type"
             )
         return self.read(others[0], path)
 
@@ -216,7 +214,7 @@ def _writing(writes: Mapping[str, Convert], optional: frozenset[str]) -> Convert
 
 
 def _untyped(path: str) -> ValueError:
-    return ValueError(f"{_at(path)}the schema names no type, which a column needs")
+    return ValueError(f"{_at(path)}the schema has no type, which a column needs")
 
 
 def _at(path: str) -> str:

@@ -1,4 +1,4 @@
-"""JSON Schema, by jsonschema."""
+"""JSON Schema, validated by the package jsonschema."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from aioprod.schema_registry.linear_patterns import compiled
 from aioprod.schema_registry.model_fields import is_pydantic
 from aioprod.schema_registry.options import SerializerOptions
 from aioprod.schema_registry.pydantic_json import readable_schemas
-from aioprod.schema_registry.schemas import Schema, load_schema
+from aioprod.schema_registry.schemas import Schema, invalid_if_it_fails, load_schema
 from aioprod.schema_registry.serializers import (
     GivenSchema,
     JsonSchemaTextDeserializer,
@@ -45,18 +45,18 @@ if TYPE_CHECKING:
 
 _CHECKS_PER_BYTE = 4
 _CHECKS_IN_LOOP = 1_000
-"""They take a few milliseconds."""
+"""This many steps take a few milliseconds."""
 _LONGEST_PATH = 200
 
 
 class Validation(NamedTuple):
-    """A schema that data are checked by.
+    """A schema that validates data.
 
     Attributes:
-        document: the schema, with those that it refers to.
-        validator: of jsonschema, with limits.
-        limits: on what the check of a record may cost.
-        other: of data that fit either; None if there is one schema only.
+        document: the schema, with the schemas that it refers to.
+        validator: jsonschema's validator, with limits.
+        limits: limits on the cost of validating a record.
+        other: an alternative, if data of two schemas are valid; None if there is only one.
     """
 
     document: Document
@@ -65,15 +65,15 @@ class Validation(NamedTuple):
     other: Any = None
 
     def check(self, data: Any, size: int, *, may_wait: bool = False) -> None:
-        """Check data.
+        """Validate data.
 
         Args:
-            size: of their JSON, in bytes.
-            may_wait: whether the check may be given up in the event loop.
+            size: the size of their JSON, in bytes.
+            may_wait: whether a long validation may be stopped in the event loop.
 
         Raises:
             ValueError: if they don't fit the schema, or exceed a limit.
-            TakesLong: if a thread should check them.
+            TakesLong: if a thread should validate them.
         """
         steps = _steps(self.limits, size, may_wait=may_wait)
         try:
@@ -81,19 +81,27 @@ class Validation(NamedTuple):
             if error is not None and self.other is not None:
                 error = first_error(self.other, data, steps) and error
         except RecursionError:
-            raise ValueError(
-                "the check by the schema is nested too deep for Python, whose stack is full"
-            ) from None
+            raise ValueError("validation exceeds Python's recursion limit") from None
+        except (ValueError, TakesLong):
+            raise
+        except (
+            Exception
+        ) as error:  # an invalid schema; jsonschema's error text may contain the data
+            missing = getattr(error, "ref", None)
+            fault = f"no {missing!r}" if missing else type(error).__name__
+            raise ValueError(f"the schema is not valid: {fault}") from None
         if error is not None:
-            # Its text would show the data.
+            # Its text may contain the data.
             where = "".join(f"/{part}" for part in error.absolute_path) or "/"
             if len(where) > _LONGEST_PATH:
                 where = f"{where[:_LONGEST_PATH]}..."
-            raise ValueError(f"the data at {where} break {error.validator!r} of the schema")
+            if error.validator is None:  # the schema false
+                raise ValueError(f"the schema allows no data at {where}")
+            raise ValueError(f"the data at {where} violate {error.validator!r} of the schema")
 
 
 def _steps(limits: DecodingLimits, size: int, *, may_wait: bool) -> Steps:
-    """Return the steps that are left for data of a size; in the event loop these are a few."""
+    """Return the steps that are left for data of this size; in the event loop these are few."""
     most = limits.max_checks + _CHECKS_PER_BYTE * size
     if may_wait and most > _CHECKS_IN_LOOP and _is_in_loop():
         return Steps(_CHECKS_IN_LOOP, TakesLong)
@@ -110,16 +118,16 @@ def _is_in_loop() -> bool:
 
 @set_module("aioprod.schema_registry")
 class JsonSchemaSerializer(JsonSchemaTextSerializer[Validation]):
-    """Serializes dictionaries, dataclasses and pydantic models as JSON, and checks them by a
-    schema. The JSON is compact and in UTF-8.
+    """Serializes dictionaries, dataclasses and pydantic models as JSON, and validates them by a
+    schema. The JSON is compact, in UTF-8.
 
     Args:
         registry: the client of the registry.
-        schema: the schema: its text, the same as a dict or list, a :class:`Schema` (with
-            references), or a class (dataclass or pydantic model). None if the registry's is used.
-        to_dict: converts the data for JSON; by default models become dictionaries.
-        validate: check data by the schema that they are written with.
-        limits: what the check of a record may cost.
+        schema: the schema: its text, the parsed JSON (a dict or list), a :class:`Schema` (with
+            references), or a class (dataclass or pydantic model). None to use the registry's.
+        to_dict: converts the data for JSON; by default models are converted to dictionaries.
+        validate: validate data by the schema that they are written with.
+        limits: limits on the cost of validating a record.
         options: as in :class:`AvroSerializer`.
 
     Raises:
@@ -142,15 +150,15 @@ class JsonSchemaSerializer(JsonSchemaTextSerializer[Validation]):
         self._validate = validate
 
     def record_name(self, content: Any) -> str | None:
-        """Return the title."""
+        """Return the schema's title."""
         return content.get("title") if isinstance(content, dict) else None
 
     async def parse(self, schema: Schema, kind: Hashable) -> Validation:
-        """Make the check of a schema."""
+        """Return the validation by a schema."""
         return await _validation(self.registry, schema, self._limits)
 
     def encode(self, parsed: Validation, data: Any) -> bytes:
-        """Check and serialize data."""
+        """Validate and serialize data."""
         content = self._to_dict(data)
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         if self._validate:
@@ -160,7 +168,7 @@ class JsonSchemaSerializer(JsonSchemaTextSerializer[Validation]):
     def encode_column(
         self, parsed: Validation, prefix: bytes, column: pa.Array, first_row: int
     ) -> pa.Array:
-        """Serialize each value of a column. What is null is left out if the schema allows it to be
+        """Serialize each value of a column. Nulls are left out if the schema allows them to be
         missing.
         """
         from aioprod.schema_registry.columns import encode_one_by_one, python_values
@@ -175,18 +183,18 @@ class JsonSchemaSerializer(JsonSchemaTextSerializer[Validation]):
 
 @set_module("aioprod.schema_registry")
 class JsonSchemaDeserializer(JsonSchemaTextDeserializer[Validation]):
-    """Deserializes JSON to dictionaries, or to a model.
+    """Deserializes JSON to dictionaries, or to objects of a model.
 
     Args:
         registry: the client of the registry.
-        reader_schema: the schema by which records are checked, in place of the one that they were
-            written with. Any form that :class:`JsonSchemaSerializer` takes.
-        model: a dataclass or pydantic model to make of each record; its schema is the reader's
+        reader_schema: the schema that validates records, instead of their own. Any form that
+            :class:`JsonSchemaSerializer` accepts.
+        model: a dataclass or pydantic model to convert each record to; its schema is the reader's
             unless ``reader_schema`` is given.
-        from_dict: makes the result of what JSON has, in place of ``model``.
-        validate: check records by the schema.
+        from_dict: converts the parsed JSON to the result, instead of ``model``.
+        validate: validate records by the schema.
         is_key: whether it deserializes keys.
-        limits: what a record may cost.
+        limits: limits on the cost of reading a record.
 
     Raises:
         ConfigError: if the schema is invalid.
@@ -217,7 +225,7 @@ class JsonSchemaDeserializer(JsonSchemaTextDeserializer[Validation]):
         self._validate = validate
 
     async def parse(self, schema: Schema) -> Validation:
-        """Make the check of the reader's schema, or of the record's."""
+        """Return the validation by the reader's schema, or by the record's."""
         if self._reader_schema is None:
             return await _validation(self.registry, schema, self._limits)
         await self.parse_reader()
@@ -225,7 +233,7 @@ class JsonSchemaDeserializer(JsonSchemaTextDeserializer[Validation]):
         return self._reader
 
     async def parse_reader(self) -> None:
-        """Make the check of the reader's schema, once."""
+        """Parse the reader's schema, once."""
         if self._reader_schema is not None and self._reader is None:
             found = await _validation(self.registry, self._reader_schema, self._limits)
             if self._other is not None:
@@ -234,7 +242,7 @@ class JsonSchemaDeserializer(JsonSchemaTextDeserializer[Validation]):
             self._reader = found
 
     def decode(self, parsed: Validation, data: bytes) -> Any:
-        """Deserialize and check data."""
+        """Deserialize and validate data."""
         content = load_json(data, self._limits.max_depth)
         if self._validate:
             parsed.check(content, len(data), may_wait=True)
@@ -242,7 +250,7 @@ class JsonSchemaDeserializer(JsonSchemaTextDeserializer[Validation]):
         return self._result(content, partial(from_json, spend=steps.spend))
 
     def column_types(self, place: Place | None, newest: Validation | None) -> ColumnTypes:
-        """Return the types of the reader's schema, or of the newest."""
+        """Return the column types of the reader's schema, or of the newest schema."""
         from aioprod.schema_registry.columns import ColumnTypes
 
         found = self._json_type(newest).arrow
@@ -251,7 +259,7 @@ class JsonSchemaDeserializer(JsonSchemaTextDeserializer[Validation]):
     def column_decoder(
         self, parsed: Validation, place: Place, reader: Place | None, newest: Validation | None
     ) -> Decode:
-        """Return what decodes records for the reader's schema, or the newest."""
+        """Return a function that decodes records to the reader's schema, or to the newest one."""
         read, check, validates = self._json_type(newest).read, parsed.check, self._validate
         max_depth = self._limits.max_depth
 
@@ -272,7 +280,7 @@ class JsonSchemaDeserializer(JsonSchemaTextDeserializer[Validation]):
 
 
 def schema_from(given: GivenSchema) -> Schema | None:
-    """Return a schema that may be given in several forms.
+    """Return a schema that was given in one of several forms.
 
     Raises:
         ConfigError: if it is not valid JSON, or not a JSON Schema.
@@ -295,19 +303,21 @@ def schema_from(given: GivenSchema) -> Schema | None:
 
 
 def _check_schema(content: Any) -> None:
-    # Without formats: a pattern that Python can't compile may be one of JavaScript.
+    # Without formats: a pattern that Python can't compile may be valid in JavaScript.
     draft_of(content).check_schema(content, format_checker=FormatChecker(formats=()))
 
 
 async def _validation(
     registry: SchemaRegistry, schema: Schema, limits: DecodingLimits
 ) -> Validation:
-    document = document_of(schema, await registry.resolve(schema))
-    check_ends(document)
-    if limits.linear_patterns:
-        _compile_patterns(document.content)
-    kind = limited(document.draft, limits.linear_patterns)
-    return Validation(document, kind(document.content, registry=document.known), limits)
+    used = await registry.resolve(schema)
+    with invalid_if_it_fails("JSON Schema"):
+        document = document_of(schema, used)
+        check_ends(document)
+        if limits.linear_patterns:
+            _compile_patterns(document.content)
+        kind = limited(document.draft, limits.linear_patterns)
+        return Validation(document, kind(document.content, registry=document.known), limits)
 
 
 def _compile_patterns(content: Any) -> None:

@@ -1,6 +1,6 @@
-"""JSON Schemas of dataclasses and pydantic models, and their data as JSON has them.
+"""JSON Schemas of dataclasses and pydantic models, and conversion of their objects to JSON.
 
-A pydantic model makes its own schema and its own JSON. For a dataclass:
+A pydantic model provides its own schema and JSON. For a dataclass:
 
 | Python | JSON Schema |
 |---|---|
@@ -65,7 +65,7 @@ _READ: dict[Any, Callable[[Any], Any]] = {
     float: float,
 }
 _CHEAP = 8
-"""This many values of a list cost as much as an attempt of a union."""
+"""This many values of a list cost as much as an attempt to match a union."""
 _LONGEST_REASON = 100
 _SETS = (set, frozenset, abc.Set)
 _ARRAYS = (list, tuple, abc.Sequence, abc.Collection, abc.Iterable, *_SETS)
@@ -73,11 +73,11 @@ _MAPS = (dict, abc.Mapping, abc.MutableMapping)
 
 
 def json_schema(model: type) -> Schema:
-    """Return the JSON Schema of a dataclass or pydantic model; the table of the module says which
-    type becomes what.
+    """Return the JSON Schema of a dataclass or pydantic model. The table in the module's docstring
+    lists the types.
 
     Raises:
-        ConfigError: if a field has a type that JSON does not have.
+        ConfigError: if a field's type can't be expressed in JSON.
     """
     if is_pydantic(model):
         return Schema(json.dumps(written_schema(model)), "JSON")
@@ -92,7 +92,7 @@ def json_schema(model: type) -> Schema:
 
 
 class _Builder:
-    """Builds one schema; the models in it are its definitions."""
+    """Builds one schema; nested models are its definitions."""
 
     def __init__(self) -> None:
         self.definitions: dict[str, Any] = {}
@@ -152,7 +152,7 @@ class _Builder:
                 for each, definition in schema.pop("$defs", {}).items():
                     if self.definitions.setdefault(each, definition) != definition:
                         raise ConfigError(f"two types of a JSON Schema have the name {each!r}")
-                if schema.get("$ref") != f"#/$defs/{name}":  # else it contains itself
+                if schema.get("$ref") != f"#/$defs/{name}":  # otherwise it contains itself
                     self.definitions[name] = schema
             else:
                 self.definitions[name] = self.object(model)
@@ -160,7 +160,7 @@ class _Builder:
 
 
 def to_json(value: Any) -> Any:
-    """Return what JSON has for a value."""
+    """Convert a value to JSON."""
     kind = type(value)
     if is_pydantic(kind):
         return value.model_dump(mode="json", by_alias=True)
@@ -180,10 +180,10 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(hint: Any, value: Any, spend: Callable[[int], None]) -> Any:
-    """Return the object of a type for what JSON has.
+    """Convert JSON to an object of a type.
 
     Args:
-        spend: counts steps: a union tries its types one after the other, and so do those in it.
+        spend: counts steps: a union tries its types in order, and so do nested unions.
 
     Raises:
         ValueError: if the value does not fit.

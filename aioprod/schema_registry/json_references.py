@@ -1,4 +1,4 @@
-"""JSON Schemas as documents: their drafts, and what their references refer to."""
+"""JSON Schemas as documents: their drafts, and the targets of their references."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ _SPECIFICATIONS: Final = {
 
 
 class Document(NamedTuple):
-    """A JSON Schema with those that it refers to.
+    """A JSON Schema, with the schemas that it refers to.
 
     Attributes:
         content: the parsed JSON.
         draft: jsonschema's class for its draft.
-        specification: the same for ``referencing``.
+        specification: ``referencing``'s class for its draft.
         known: the schemas that it refers to.
     """
 
@@ -78,7 +78,7 @@ class Document(NamedTuple):
 
     @property
     def resolver(self) -> Any:
-        """What finds the schemas that it refers to, within it and outside."""
+        """Finds the schemas that it refers to, within it and outside."""
         return self.known.resolver_with_root(self.specification.create_resource(self.content))
 
 
@@ -89,7 +89,7 @@ def document_of(schema: Schema, used: Mapping[str, Schema]) -> Document:
         used: the schemas that it refers to, by the names of the references.
 
     Raises:
-        ValueError: if one is not JSON.
+        ValueError: if a schema is not JSON.
     """
     content = load_schema(schema.text)
     draft = draft_of(content)
@@ -102,21 +102,21 @@ def document_of(schema: Schema, used: Mapping[str, Schema]) -> Document:
     bases = [specification.id_of(content) or "", *resources]
     bases += [each.id() or "" for each in resources.values()]
     known: dict[str, Any] = {}
-    # A reference is named as the text of `$ref` has it, which is relative to the schema around it.
+    # A reference is named like the text of `$ref`, which is relative to the enclosing schema.
     for name, resource in resources.items():
         known |= {urljoin(base, name): resource for base in bases if base}
     known |= {own: each for each in resources.values() if (own := each.id())}
     known |= resources
     registry: Registry[Any] = Registry()
-    # Without a function that retrieves, so that nothing but the schema registry is asked.
+    # Without a function that retrieves schemas: only the schema registry is queried.
     return Document(content, draft, specification, registry.with_resources(known.items()))
 
 
 def check_ends(document: Document) -> None:
-    """Check that no schema leads to itself for the same value, which no validation ends.
+    """Check that no schema refers to itself for the same value, as validation would not end.
 
     Raises:
-        ValueError: if one does.
+        ValueError: if a schema does.
     """
     done: set[int] = set()
     for schema in subschemas(document.content):
@@ -133,7 +133,7 @@ def _follow(schema: Any, resolver: Any, above: list[int], done: set[int]) -> Non
         try:
             found = resolver.lookup(schema["$ref"])
         except (Unresolvable, AttributeError, TypeError, ValueError):
-            pass  # an error of the records that need it
+            pass  # an error of the records that use it
         else:
             _follow(found.contents, found.resolver, above, done)
     for each in (*schema.get("allOf", ()), schema.get("not"), schema.get("if")):
@@ -144,14 +144,14 @@ def _follow(schema: Any, resolver: Any, above: list[int], done: set[int]) -> Non
 def draft_of(content: Any) -> Any:
     """Return jsonschema's class for the draft of a schema.
 
-    A schema that does not name its draft is one of draft 7, as for Confluent's Java, unless it has
-    keywords that only later drafts have, as those of pydantic.
+    A schema without a draft is of draft 7, as for Confluent's Java client, unless it has keywords
+    of later drafts, as pydantic's schemas do.
     """
     default: Any = validators.Draft7Validator
     if isinstance(content, dict) and "$schema" not in content:
         schemas = [each for each in subschemas(content) if isinstance(each, dict)]
         if any(_LATER & each.keys() for each in schemas):
-            # A list of items is a tuple until 2019-09.
+            # A list of items is a tuple in drafts before 2019-09.
             older = any("$recursiveRef" in each or _has_tuple(each) for each in schemas)
             default = validators.Draft201909Validator if older else validators.Draft202012Validator
     return validators.validator_for(content, default=default)
@@ -162,7 +162,7 @@ def _has_tuple(schema: Mapping[str, Any]) -> bool:
 
 
 def subschemas(content: Any) -> Iterator[Any]:
-    """Return a schema and all schemas in it, without those that it refers to."""
+    """Return a schema and all schemas in it, without the schemas that it refers to."""
     stack = [content]
     while stack:
         schema = stack.pop()

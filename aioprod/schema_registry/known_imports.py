@@ -1,7 +1,7 @@
-"""Files of Protobuf that registries have built in: schemas import them without references.
+"""Protobuf files that are built into registries: schemas import them without references.
 
-Google's own come with the package protobuf. The others are a table here: names, types and numbers
-are all that a reader needs of them.
+Google's own files come with the package protobuf. The others are in a table here: a reader needs
+only their names, types and numbers.
 """
 
 from __future__ import annotations
@@ -163,8 +163,8 @@ bytes metadata 1
 bytes value 2
 file confluent/types/decimal.proto confluent/type/decimal.proto
 """
-"""A line for each file with its imports, and for what is in it. ``*``: repeated; a name behind the
-number: the oneof. ``map`` is one of strings.
+"""A line for each file with its imports, followed by its content. ``*``: repeated; a name after
+the number: the oneof. ``map`` is a map of strings.
 """
 
 _FIELD: Final = descriptor_pb2.FieldDescriptorProto
@@ -191,7 +191,7 @@ def known_imports() -> dict[str, descriptor_pb2.FileDescriptorProto]:
                 syntax="proto3",
                 dependency=imports,
             )
-            if name == _MOVED:  # what imports it sees what it imports
+            if name == _MOVED:  # its importers see what it imports
                 file.public_dependency.append(0)
                 file.ClearField("package")
         elif kind == "message":

@@ -1,9 +1,9 @@
-"""Matches regular expressions in a time that grows with the length of the text only.
+"""Matches regular expressions in a time that is linear in the length of the text.
 
-A pattern becomes a machine that is in a set of states at once, and takes each character once. A set
-of states is found only once: as long as the sets are known, a character is one look into a
-dictionary. What follows or ends at a place (``(?=...)``, ``(?<=...)``) is found for all places
-beforehand, by machines of its own; those that look ahead read the text from its end.
+A pattern becomes a state machine that is in a set of states at once, and reads each character once.
+Each set of states is computed only once; after that, a character takes one dictionary lookup.
+Lookahead and lookbehind conditions (``(?=...)``, ``(?<=...)``) are evaluated for all places
+beforehand, by separate machines; those for lookahead read the text backwards.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from aioprod.schema_registry.pattern_syntax import (
 )
 
 Spend = Callable[[int], None]
-"""Counts steps; raises ValueError if they are too many."""
+"""Counts steps; raises ValueError if there are too many."""
 
 _MOST_STATES: Final = 10_000
 _MOST_KNOWN: Final = 2_000
@@ -42,10 +42,11 @@ class LinearPattern:
         pattern: a regular expression of ECMA-262.
 
     Attributes:
-        states: how many its machines have.
+        states: the number of states of its machines.
 
     Raises:
-        UnsupportedPatternError: if it is malformed, too large, or has backreferences or the like.
+        UnsupportedPatternError: if it is malformed or too large, or has backreferences or similar
+            features.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -57,14 +58,14 @@ class LinearPattern:
         self._plain = not any(
             isinstance(each, Look) or each.kind not in ("start", "end") for each in self._conditions
         )
-        self.states = self._main.size + sum(each.size for _, _, each in self._looks)
+        self.states: int = self._main.size + sum(each.size for _, _, each in self._looks)
 
     def search(self, text: str, spend: Spend | None = None) -> bool:
         """Return whether a part of the text matches."""
         return any(self._main.ends(text, self._masks(text, spend), spend))
 
     def _number(self, node: Node) -> None:
-        """Number the conditions, those within others first."""
+        """Number the conditions, inner ones first."""
         if isinstance(node, Sequence | Choice):
             for each in node.parts:
                 self._number(each)
@@ -78,7 +79,7 @@ class LinearPattern:
                 self._looks.append((node, bit, _Machine(part, self._conditions, anchored=False)))
 
     def _masks(self, text: str, spend: Spend | None) -> list[int]:
-        """Return by place the bits of the conditions that are met there."""
+        """Return the bits of the conditions that are true, for each place."""
         masks = [0] * (len(text) + 1)
         for condition, bit in self._conditions.items():
             if isinstance(condition, Place):
@@ -97,10 +98,10 @@ class LinearPattern:
 
 @lru_cache(maxsize=1_000)
 def compiled(pattern: str) -> LinearPattern:
-    """Return a pattern, made once.
+    """Return a compiled pattern from the cache.
 
     Raises:
-        UnsupportedPatternError: as :class:`LinearPattern`; the text names the pattern.
+        UnsupportedPatternError: see :class:`LinearPattern`; the message names the pattern.
     """
     try:
         return LinearPattern(pattern)
@@ -148,9 +149,9 @@ class _Known:
     """A set of states at a place.
 
     Attributes:
-        moves: the characters that lead on, each with the state that follows.
+        moves: the characters that lead on, each with the next state.
         accepts: whether a match ends here.
-        following: the sets that follow, by character, or character and mask.
+        following: the next sets, by character, or by character and mask.
     """
 
     __slots__ = ("accepts", "following", "moves")
@@ -174,7 +175,7 @@ class _Machine:
         self.size = len(self._moves)
 
     def ends(self, text: str, masks: Items[int], spend: Spend | None) -> Iterator[bool]:
-        """Return by place whether a match ends there; fewer if no later one can."""
+        """Yield whether a match ends at each place; stops early if no later one can."""
         if spend is not None:
             spend(len(text) // 32 + 1)
         here = self._at(frozenset((self._first,)), masks[0], spend)
@@ -202,7 +203,7 @@ class _Machine:
         return self._at(frozenset(states), mask, spend)
 
     def _at(self, states: frozenset[int], mask: int, spend: Spend | None) -> _Known:
-        """Return the set with the states that jumps lead to."""
+        """Return the set with all states that jumps lead to."""
         known = self._known.get((states, mask))
         if known is not None:
             return known
@@ -230,7 +231,7 @@ class _Machine:
 
     def _new(self, *jumps: tuple[int, int]) -> int:
         if len(self._moves) >= _MOST_STATES:
-            raise UnsupportedPatternError(f"it needs more than {_MOST_STATES} states")
+            raise UnsupportedPatternError(f"more than {_MOST_STATES:,} states")
         self._moves.append(None)
         self._jumps.append(list(jumps))
         return len(self._moves) - 1

@@ -33,10 +33,10 @@ class Field(NamedTuple):
         name: its name in schemas.
         attribute: its name in the class.
         hint: its type.
-        default: MISSING if it has none, or one that is made for each object.
-        factory: makes the default of an object, None if it has none.
-        key: the name by which the class takes the value, unless it takes the attribute's.
-        is_set: whether the value is set after the object is made.
+        default: its default; MISSING if it has none, or each object gets a new one.
+        factory: returns the default for an object; None if it has none.
+        key: the argument's name in the constructor, if it is not the attribute's.
+        is_set: whether the value is set after the object is created.
         needs_fields: whether ``factory`` is called with the other fields.
     """
 
@@ -51,7 +51,7 @@ class Field(NamedTuple):
 
     @property
     def is_supplied(self) -> bool:
-        """Whether the class has a value for an object that is made without one."""
+        """True if the class supplies a value for an object that is created without one."""
         return self.default is not MISSING or self.factory is not None
 
 
@@ -85,7 +85,7 @@ def _fields_of(model: Any) -> tuple[Field, ...]:
         hints = get_type_hints(model, include_extras=True)
     except NameError as error:
         raise ConfigError(
-            f"{model.__qualname__}: the type of a field is not found: {error}"
+            f"{model.__qualname__}: the type of a field can't be resolved: {error}"
         ) from error
     return tuple(
         Field(
@@ -141,12 +141,12 @@ def computed_fields_of(model: Any) -> tuple[Field, ...]:
 
 
 class ModelField(NamedTuple):
-    """How a field of a model is written.
+    """A field of a model as it is written.
 
     Attributes:
         name: its name in the schema.
         attribute: its name in the class.
-        is_plain_text: whether it may be a text, or else the member of an enumeration.
+        is_plain_text: whether it is a string, and never a member of an enumeration.
     """
 
     name: str
@@ -159,7 +159,7 @@ def model_fields(model: Any, names: Container[str]) -> list[ModelField]:
 
     Args:
         model: the class.
-        names: those of a schema: it may name a field by its alias, or else by its attribute.
+        names: the names in a schema, which are aliases or attributes.
     """
     return [
         ModelField(
@@ -178,7 +178,7 @@ def _may_be_both(hint: Any) -> bool:
 
 
 def without_annotation(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return a type, and what Annotated adds to it. Aliases of types and new types are resolved."""
+    """Return a type, and the metadata of Annotated. Aliases of types and new types are resolved."""
     extras: tuple[Any, ...] = ()
     while True:
         if get_origin(hint) is Annotated:
@@ -186,27 +186,27 @@ def without_annotation(hint: Any) -> tuple[Any, tuple[Any, ...]]:
             extras = (*extras, *added)
         elif isinstance(hint, NewType):
             hint = hint.__supertype__
-        elif type(hint).__name__ == "TypeAliasType":  # of Python 3.12
+        elif type(hint).__name__ == "TypeAliasType":  # since Python 3.12
             hint = hint.__value__
         else:
             return hint, extras
 
 
 def union_of(hint: Any) -> tuple[Any, ...] | None:
-    """Return the types of a union, None if a type is not one."""
+    """Return the types of a union; None if a type is not a union."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else None
 
 
 def symbol_of(member: Enum) -> str:
-    """Return the text for a member of an enumeration: its value if that is a text, or its name."""
+    """Return the string for a member of an enumeration: its value if that is one, or its name."""
     return member.value if isinstance(member.value, str) else member.name
 
 
 def member_of(kind: type[Enum], symbol: str) -> Enum:
-    """Return the member of an enumeration that a text stands for.
+    """Return the member of an enumeration that a string stands for.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if there is no such member.
     """
     for member in kind:
         if symbol_of(member) == symbol:
@@ -215,9 +215,9 @@ def member_of(kind: type[Enum], symbol: str) -> Enum:
 
 
 def described(model: type) -> str | None:
-    """Return the documentation that a class has of its own, for its schema."""
+    """Return the class's own documentation, for its schema."""
     text = model.__dict__.get("__doc__")
-    # A dataclass without a docstring has its signature there.
+    # A dataclass without a docstring has its signature as docstring.
     if not text or text.startswith(f"{model.__name__}("):
         return None
     return " ".join(text.split())

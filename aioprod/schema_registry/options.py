@@ -8,7 +8,7 @@ from aioprod.schema_registry.subjects import SubjectNameStrategy
 
 
 class SerializerOptions(TypedDict, total=False):
-    """See :class:`aioprod.schema_registry.serializers.SchemaSerializer`."""
+    """The keyword arguments of :class:`aioprod.schema_registry.serializers.SchemaSerializer`."""
 
     is_key: bool
     auto_register: bool

@@ -1,5 +1,5 @@
-"""Reads the regular expressions of JSON Schema: those of ECMA-262, and what Java and Python have
-besides, as far as it says which texts match.
+"""Parses the regular expressions of JSON Schema: ECMA-262's, with the additions of Java and Python
+that determine which texts match.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class Chars:
     """A set of characters.
 
     Attributes:
-        ranges: of their numbers.
-        categories: of Unicode, such as "L" or "Lu"; "^" before one means all others.
-        negated: whether it is all characters but these.
-        ignores_case: whether a letter stands for both of its cases.
+        ranges: of code points.
+        categories: of Unicode, such as "L" or "Lu"; a leading "^" means all other ones.
+        negated: whether it is the complement.
+        ignores_case: whether a letter stands for both cases.
     """
 
     ranges: Ranges = ()
@@ -90,7 +90,7 @@ class Chars:
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """Nodes behind one another."""
+    """Nodes in sequence."""
 
     parts: tuple[Node, ...]
 
@@ -104,7 +104,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A node several times; ``most`` is None without a limit."""
+    """A repeated node; ``most`` is None without a limit."""
 
     part: Node
     least: int
@@ -121,7 +121,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A condition on the text that follows a place, or that ends there."""
+    """A condition on the text after a place, or before it."""
 
     part: Node
     behind: bool
@@ -132,10 +132,10 @@ Node: TypeAlias = Chars | Sequence | Choice | Repeat | Place | Look
 
 
 def parse_pattern(pattern: str) -> Node:
-    """Return what a pattern consists of.
+    """Parse a pattern.
 
     Raises:
-        UnsupportedPatternError: if it is malformed, or has backreferences or the like.
+        UnsupportedPatternError: if it is malformed, or has backreferences or similar features.
     """
     return _Parser(pattern).whole()
 
@@ -160,7 +160,7 @@ class _Parser:
     def _choice(self) -> Node:
         self._nested += 1
         if self._nested > _MOST_NESTED:
-            raise self._wrong(f"more than {_MOST_NESTED} groups in one another")
+            raise self._wrong(f"groups nested more than {_MOST_NESTED} deep")
         parts = [self._sequence()]
         while self._take("|"):
             parts.append(self._sequence())
@@ -200,7 +200,7 @@ class _Parser:
             return None
         least, comma, most = self._text[self._place + 1 : end].partition(",")
         if not _is_count(least) or (most and not _is_count(most)):
-            return None  # a brace that stands for itself
+            return None  # a literal brace
         self._place = end + 1
         counts = int(least), (int(most) if most else None) if comma else int(least)
         if counts[1] is not None and counts[1] < counts[0]:
@@ -238,7 +238,7 @@ class _Parser:
                     break
             else:
                 if not (self._take(":") or self._name()) and self._new_flags():
-                    return None  # for the rest of the group around it
+                    return None  # for the rest of the enclosing group
         found = self._choice()
         if not self._take(")"):
             raise self._wrong("a missing ')'")
@@ -311,9 +311,9 @@ class _Parser:
         try:
             found = int(text, 16)
         except ValueError:
-            raise self._wrong("a number of a character that is none") from None
+            raise self._wrong("an invalid number of a character") from None
         if found > _LAST or (end and not self._take(end)):
-            raise self._wrong("a number of a character that is none")
+            raise self._wrong("an invalid number of a character")
         return found
 
     def _property(self, *, negated: bool) -> Chars:
@@ -322,7 +322,7 @@ class _Parser:
             end = self._text.find("}", self._place)
             name, self._place = self._text[self._place : end], end + 1
             if end < 0:
-                raise self._wrong("a property without its end")
+                raise self._wrong("an unterminated property")
         _, _, value = name.rpartition("=")
         category = _CATEGORIES.get(value.removeprefix("Is"), value)
         if not (1 <= len(category) <= 2 and category[0] in "LMNPSZC"):

@@ -1,4 +1,4 @@
-"""Protobuf, by protobuf."""
+"""Protobuf, with the package protobuf."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ _SERIALIZED = "serialized"
 class ProtobufSerializer(SchemaSerializer[bool]):
     """Serializes messages of one type.
 
-    Its schema is the file of the type; the files that it imports are registered as references,
-    except for those that registries have built in: Google's and Confluent's.
+    Its schema is the file of the type. The files that it imports are registered as references,
+    except Google's and Confluent's, which are built into registries.
 
     Args:
         registry: the client of the registry.
         message_type: the generated class.
-        reference_subject: returns the subject for the path of an imported file; the path itself by
-            default.
+        reference_subject: returns the subject for the path of an imported file; by default the
+            path.
         options: as in :class:`AvroSerializer`.
 
     Raises:
-        ConfigError: if ``message_type`` is not a class of messages, or options contradict each
+        ConfigError: if ``message_type`` is not a message class, or options contradict each
             other.
     """
 
@@ -68,7 +68,7 @@ class ProtobufSerializer(SchemaSerializer[bool]):
     async def own_schema(
         self, kind: Hashable, *, register: bool
     ) -> tuple[Schema | None, str | None]:
-        """Return the file of the type, and the full name of the type."""
+        """Return the file of the type, and the type's full name."""
         descriptor = self._type.DESCRIPTOR
         uses_own = not self._use_latest and self._use_id is None
         schema = await self._schema_of(descriptor.file, register) if uses_own else None
@@ -104,7 +104,7 @@ class ProtobufSerializer(SchemaSerializer[bool]):
     def encode_column(
         self, parsed: bool, prefix: bytes, column: pa.Array, first_row: int
     ) -> pa.Array:
-        """Serialize each struct of a column as a message; what is null is not set."""
+        """Serialize each struct of a column as a message; nulls are not set."""
         from aioprod.schema_registry.columns import encode_one_by_one, python_values
         from aioprod.schema_registry.protobuf_columns import message_type
 
@@ -117,7 +117,7 @@ class ProtobufSerializer(SchemaSerializer[bool]):
         return encode_one_by_one(python_values(column), prefix, encode, first_row)
 
     def id_suffix(self, kind: Hashable) -> bytes:
-        """Return the place of the type in its file."""
+        """Return the indexes of the type in its file."""
         return self._indexes
 
 
@@ -127,16 +127,16 @@ class ProtobufDeserializer(SchemaDeserializer["Messages"]):
 
     Args:
         registry: the client of the registry.
-        message_type: the generated class, which reads older and newer versions by Protobuf's rules;
-            the registry is not asked then. None: the class is made of the record's schema, which
-            needs a registry that can return schemas as descriptors (Confluent's).
+        message_type: the generated class, which reads older and newer versions by Protobuf's rules,
+            without the registry. None: the class is built from the record's schema. This requires a
+            registry that returns schemas as descriptors (Confluent's).
         is_key: whether it deserializes keys.
 
     Raises:
-        ConfigError: if ``message_type`` is not a class of messages.
+        ConfigError: if ``message_type`` is not a message class.
     """
 
-    form = _SERIALIZED
+    form: str = _SERIALIZED
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class ProtobufDeserializer(SchemaDeserializer["Messages"]):
 
     @property
     def has_reader(self) -> bool:
-        """Whether there is a class."""
+        """True if a class was given."""
         return self._type is not None
 
     def known(self, place: Place) -> Messages | None:
@@ -160,7 +160,7 @@ class ProtobufDeserializer(SchemaDeserializer["Messages"]):
         return super().known(place) if self._own is None else self._own
 
     def locate(self, headers: Headers, data: bytes) -> tuple[Place, int]:
-        """Return the schema and the place of the message in it, and where the data begin."""
+        """Return the schema id and the message's indexes, and where the data begin."""
         schema_id, coded, end = find_id(headers, self._is_key, data)
         indexes, end = read_indexes(coded, end)
         return Place(schema_id, indexes), end if coded is data else 0
@@ -169,7 +169,7 @@ class ProtobufDeserializer(SchemaDeserializer["Messages"]):
         """Do nothing: a class is ready."""
 
     def column_types(self, place: Place | None, newest: Messages | None) -> ColumnTypes:
-        """Return the types of the class, or of the newest schema."""
+        """Return the column types of the class, or of the newest schema."""
         from aioprod.schema_registry.columns import ColumnTypes
         from aioprod.schema_registry.protobuf_columns import message_type
 
@@ -179,8 +179,8 @@ class ProtobufDeserializer(SchemaDeserializer["Messages"]):
     def column_decoder(
         self, parsed: Messages, place: Place, reader: Place | None, newest: Messages | None
     ) -> Decode:
-        """Return what decodes messages by the class, or by the newest schema: Protobuf's rules for
-        unknown and missing fields apply.
+        """Return a function that decodes messages by the class, or by the newest schema. Protobuf's
+        rules for unknown and missing fields apply.
         """
         from aioprod.schema_registry.protobuf_columns import message_type
 
@@ -199,7 +199,7 @@ class ProtobufDeserializer(SchemaDeserializer["Messages"]):
             try:
                 return read(kind.FromString(data[start:]))
             except DecodeError as error:
-                raise ValueError(f"the data are not a {kind.__name__}: {error}") from error
+                raise ValueError(f"the data is not a {kind.__name__}: {error}") from error
 
         return decode
 
@@ -213,8 +213,8 @@ class ProtobufDeserializer(SchemaDeserializer["Messages"]):
         """Deserialize ``data``; a null is None.
 
         Raises:
-            NotPrepared: if the schema has to be asked for.
-            ValueError: if there is no schema id, or the data are not a message.
+            NotPrepared: if the schema has to be fetched.
+            ValueError: if there is no schema id, or the data is not a message.
         """
         if data is None:
             return None
@@ -229,10 +229,10 @@ class ProtobufDeserializer(SchemaDeserializer["Messages"]):
         try:
             return message_type.FromString(data[end:] if coded is data else data)
         except DecodeError as error:
-            raise ValueError(f"the data are not a {message_type.__name__}: {error}") from error
+            raise ValueError(f"the data is not a {message_type.__name__}: {error}") from error
 
     async def parse(self, schema: Schema) -> Messages:
-        """Make the classes of a file."""
+        """Build the classes of a file."""
         used = await self.registry.resolve(schema, form=_SERIALIZED)
         files = {name: _descriptor(each, name) for name, each in used.items()}
         own = _descriptor(schema, None)
@@ -240,7 +240,7 @@ class ProtobufDeserializer(SchemaDeserializer["Messages"]):
 
 
 class Messages:
-    """The classes of the messages of a file.
+    """The message classes of a file.
 
     Args:
         file: the file.
@@ -251,7 +251,7 @@ class Messages:
         self._classes: dict[tuple[int, ...], type[Message]] = {}
 
     def at(self, indexes: tuple[int, ...]) -> type[Message]:
-        """Return the class at a place in the file.
+        """Return the class at the indexes in the file.
 
         Raises:
             ValueError: if there is no message at that place.
@@ -283,8 +283,8 @@ class Messages:
 
 
 def indexes_of(descriptor: Any) -> list[int]:
-    """Return the place of a message in its file: indexes of the types around it, and its own."""
-    # Any: the stubs have two classes of descriptors, of which neither is the other.
+    """Return the indexes of a message and of its enclosing types in its file."""
+    # Any: the type stubs have two unrelated classes of descriptors.
     above = descriptor.containing_type
     if above is None:
         return [list(descriptor.file.message_types_by_name).index(descriptor.name)]
@@ -296,10 +296,10 @@ def _built(
     own: descriptor_pb2.FileDescriptorProto,
     files: Mapping[str, descriptor_pb2.FileDescriptorProto],
 ) -> FileDescriptor:
-    """Return a file with those that it imports: those of its references, or built in.
+    """Return a file with the files that it imports, which are references, or built in.
 
     Raises:
-        ValueError: if an import is neither, or they import one another.
+        ValueError: if an import is neither, or imports are circular.
     """
     pool = DescriptorPool()
     met: set[str] = set()
@@ -317,8 +317,8 @@ def _built(
             found = files.get(name) or known_imports().get(name)
             if found is None:
                 raise ValueError(
-                    f"{file.name} imports {name}, which is no reference of the schema, and which "
-                    "registries don't have built in"
+                    f"{file.name} imports {name}, which is neither a reference of the schema "
+                    "nor built into registries"
                 )
             stack.append((found, False))
     return pool.FindFileByName(own.name)

@@ -1,7 +1,7 @@
-"""Protobuf's types as Arrow has them. Imports pyarrow, which is optional: import this module late.
+"""Arrow types for Protobuf's types. Imports pyarrow, which is optional: import this lazily.
 
-A message is a struct. Fields that know whether they are set (messages, ``optional``, members of a
-``oneof``) are null if they are not; all others have their defaults.
+A message is a struct. A field with presence (a message, an ``optional`` field, or a member of a
+``oneof``) is null if it is not set; all other fields then have their default.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class ProtobufType(NamedTuple):
 
 
 class _Around(NamedTuple):
-    """Where a type is.
+    """The surroundings of a type.
 
     Attributes:
-        path: the field.
-        above: the messages around it.
+        path: the path of the field.
+        above: the enclosing messages.
         types: counts all types.
     """
 
@@ -64,10 +64,10 @@ class _Around(NamedTuple):
 
 
 def message_type(descriptor: Any) -> ProtobufType:
-    """Return the type of a message.
+    """Return the column type of a message.
 
     Raises:
-        ValueError: if a type contains itself, or there are too many.
+        ValueError: if a type contains itself, or there are too many types.
     """
     return _message(descriptor, _Around("", (), count_types()))
 
@@ -85,7 +85,9 @@ def _message(descriptor: Any, around: _Around) -> ProtobufType:
             inner.arrow, lambda message: message.value, lambda value: {"value": value}
         )
     if name in around.above:
-        raise ValueError(f"{_at(around.path)}{name} contains itself, which no column can")
+        raise ValueError(
+            f"{_at(around.path)}{name} contains itself, which is impossible in a column"
+        )
     fields = {
         field.name: _field(
             field,
@@ -143,7 +145,7 @@ def _enum(enum: Any) -> ProtobufType:
         try:
             return int(name)  # a number that the schema does not name
         except ValueError:
-            raise ValueError(f"{name!r} is no name of the enum {enum.full_name}") from None
+            raise ValueError(f"{name!r} is not a name of the enum {enum.full_name}") from None
 
     return ProtobufType(pa.string(), lambda number: names.get(number, str(number)), write)
 

@@ -1,7 +1,7 @@
-"""pydantic models as JSON: a model may write other names than it reads, and computed fields.
+"""pydantic models as JSON. A model may write other names than it reads, and computed fields.
 
-The schema of a model describes what it writes. What it has written is renamed before it reads it.
-Does not import pydantic: models bring it.
+A model's schema describes what it writes. Names in written JSON are changed before it is read.
+Does not import pydantic, which models import.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from aioprod.schema_registry.model_fields import is_pydantic, union_of, without_
 
 
 def written_schema(model: Any) -> dict[str, Any]:
-    """Return the JSON Schema of what a model writes."""
+    """Return the JSON Schema of the JSON that a model writes."""
     found: dict[str, Any] = model.model_json_schema(mode="serialization")
     return found
 
 
 def readable_schemas(model: Any) -> list[dict[str, Any]]:
-    """Return the JSON Schemas of what a model reads: what it writes, where computed fields may be
-    missing, and, if that differs, what it takes otherwise.
+    """Return the JSON Schemas of the JSON that a model reads: what it writes, possibly without
+    computed fields; and, if that differs, what else it accepts.
     """
     written = written_schema(model)
     for each in _objects(written):
@@ -37,7 +37,7 @@ def readable_schemas(model: Any) -> list[dict[str, Any]]:
 
 
 def read_model(model: Any, value: Any) -> Any:
-    """Return a model for JSON that it may have written itself.
+    """Read a model from JSON, which the model may have written.
 
     Raises:
         ValueError: if the value does not fit.
@@ -51,8 +51,8 @@ class _Names(NamedTuple):
     """The names of a model's fields.
 
     Attributes:
-        fields: by the name that is written, the name to read it by, and its type.
-        computed: what is written, and not read.
+        fields: the name to read by and the type, by written name.
+        computed: names that are written, and not read.
     """
 
     fields: dict[str, tuple[str, Any]]
@@ -78,12 +78,12 @@ def _read_name(attribute: str, info: Any) -> str:
         path = getattr(choice, "path", [choice])  # of AliasPath
         if len(path) == 1 and isinstance(path[0], str):
             return str(path[0])
-    return attribute  # it needs populate_by_name
+    return attribute  # requires populate_by_name
 
 
 @lru_cache(maxsize=1_000)
 def _is_renamed(model: Any) -> bool:
-    """Return whether a model, or one in it, writes other names than it reads."""
+    """Return whether a model, or a nested one, writes other names than it reads."""
     met: set[Any] = set()
     stack = [model]
     while stack:
@@ -137,7 +137,7 @@ def _renamed_fields(model: Any, value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _chosen(parts: tuple[Any, ...], value: Any) -> Any:
-    """Return the type of a union whose names a value has, the first one of most names."""
+    """Return the type of a union that shares the most names with a value."""
     models = [kind for part in parts if is_pydantic(kind := without_annotation(part)[0])]
     if isinstance(value, dict) and models:
         return max(models, key=lambda kind: _shared(kind, value))

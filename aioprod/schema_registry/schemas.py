@@ -1,7 +1,9 @@
-"""Schemas and what a registry says about them."""
+"""Schemas, and information about them from a registry."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -23,7 +25,7 @@ Mode: TypeAlias = Literal["READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT"
 Version: TypeAlias = int | Literal["latest"]
 
 _MOST_DEPTH = 500
-"""Of the JSON of a schema. fastavro calls itself for each level, in C."""
+"""The most levels of nesting in the JSON of a schema. fastavro recurses for each level, in C."""
 _RETRIABLE_STATUS = frozenset({408, 429, 500, 502, 503, 504})
 
 
@@ -34,7 +36,7 @@ class SchemaRegistryError(KafkaError):
     Attributes:
         status: the HTTP status; None if there was no response.
         code: the registry's own code, such as 40403 for a schema that it does not have.
-        subject: of the request, if it had one.
+        subject: the subject of the request, if it had one.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class SchemaRegistryError(KafkaError):
 
     @property
     def retriable(self) -> bool:
-        """Whether the same request may succeed later: there was no response, or one such as 503."""
+        """True if a retry may succeed: there was no response, or one such as 503."""
         return self.status is None or self.status in _RETRIABLE_STATUS
 
 
@@ -62,9 +64,9 @@ class SchemaReference:
     """A schema that another one uses.
 
     Attributes:
-        name: how the other schema calls it: the full name of an Avro type, the path of a Protobuf
+        name: its name in the other schema: the full name of an Avro type, the path of a Protobuf
             import, the ``$ref`` of a JSON Schema.
-        subject, version: the place of that schema.
+        subject, version: where that schema is.
     """
 
     name: str
@@ -92,12 +94,12 @@ class Schema:
 @set_module("aioprod.schema_registry")
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema with its place in a registry.
+    """A schema with its id and version in a registry.
 
     Attributes:
         schema: the schema.
         id: its number in the registry, or in its context.
-        subject, version: one place of the schema.
+        subject, version: a subject that has the schema, and its version there.
         guid: its global id, from registries that have them (Confluent Platform 8.0 and later).
     """
 
@@ -111,11 +113,12 @@ class RegisteredSchema:
 @set_module("aioprod.schema_registry")
 @dataclass(frozen=True, slots=True)
 class CompatibilityResult:
-    """Whether a schema may follow the versions of a subject. False if it may not.
+    """The result of a compatibility check with the versions of a subject. False if it is not
+    compatible.
 
     Attributes:
-        is_compatible: whether it may.
-        messages: why not.
+        is_compatible: whether it is compatible.
+        messages: the reasons if it is not.
     """
 
     is_compatible: bool
@@ -126,7 +129,7 @@ class CompatibilityResult:
 
 
 def load_schema(text: str) -> Any:
-    """Return what the JSON of a schema stands for.
+    """Parse the JSON of a schema.
 
     Raises:
         ValueError: if it is not JSON, or nested too deep.
@@ -134,8 +137,23 @@ def load_schema(text: str) -> Any:
     return load_json(text, _MOST_DEPTH, "a schema")
 
 
+@contextmanager
+def invalid_if_it_fails(what: str) -> Iterator[None]:
+    """Convert any error in a block that reads a registry's schema to a ValueError.
+
+    Libraries raise errors of many types for an invalid schema.
+    """
+    try:
+        yield
+    except ValueError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"the schema is not valid {what}: {reason}") from error
+
+
 def body_of(schema: Schema) -> dict[str, Any]:
-    """Return a schema as the registry's API has it."""
+    """Return a schema as the body of a request."""
     body: dict[str, Any] = {"schema": schema.text}
     if schema.type != "AVRO":
         body["schemaType"] = schema.type

@@ -1,7 +1,7 @@
-"""What the serializers of all formats have in common: finding schemas, and their ids in records.
+"""The common parts of the serializers of all formats: schema lookups, and schema ids in records.
 
-A call is synchronous if the schema is known. If it is not, the serializer raises NotPrepared, and
-the client awaits the request to the registry.
+A call is synchronous if the schema is known. Otherwise the serializer raises NotPrepared, and the
+client awaits the request to the registry.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ P = TypeVar("P")
 """A schema in the form that its format uses."""
 
 GivenSchema = str | Schema | Mapping[str, Any] | list[Any] | type | None
-"""The forms in which an application gives a schema that is JSON."""
+"""The forms in which an application can give a schema in JSON."""
 
 
 class _Ready(NamedTuple, Generic[P]):
-    """How the records of a topic are written.
+    """The schema with which the records of a topic are serialized.
 
     Attributes:
         parsed: the schema.
-        schema_id: its bytes.
-        until: loop time at which the latest version is asked for again; None if never.
+        schema_id: the bytes of its id.
+        until: loop time when the latest version is fetched again; None for never.
     """
 
     parsed: P
@@ -67,13 +67,13 @@ class SchemaSerializer(Generic[P]):
     Args:
         registry: the client of the registry.
         is_key: whether it serializes keys.
-        auto_register: register the schema; else it must be registered already.
-        use_latest_version: write with the latest version of the subject in place of the own schema.
-        use_schema_id: write with the schema of this id.
-        latest_ttl_ms: how long a latest version is used; None: as long as the serializer.
+        auto_register: register the schema; otherwise it must already be registered.
+        use_latest_version: write with the latest version of the subject instead of the own schema.
+        use_schema_id: write with the schema that has this id.
+        latest_ttl_ms: how long a latest version is used; None: without a limit.
         normalize: let the registry normalize the schema.
-        subject: names the subject.
-        id_in_header: put the schema's GUID into a header of the record, and nothing before the
+        subject: returns the name of the subject.
+        id_in_header: write the schema's GUID to a header of the record instead of in front of the
             data.
 
     Raises:
@@ -109,7 +109,7 @@ class SchemaSerializer(Generic[P]):
     # -- what formats implement --------------------------------------------------------------------
 
     def kind_of(self, data: Any) -> Hashable:
-        """Return what identifies the schema of data; None if all have the same."""
+        """Return a key for the schema of data; None if all data has the same schema."""
         return None
 
     async def own_schema(
@@ -118,12 +118,12 @@ class SchemaSerializer(Generic[P]):
         """Return the serializer's own schema for data of a kind, and the name of its record.
 
         Args:
-            register: whether schemas that it refers to are registered, too.
+            register: whether to register the schemas that it refers to, too.
         """
         raise NotImplementedError
 
     async def parse(self, schema: Schema, kind: Hashable) -> P:
-        """Make of a schema what :meth:`encode` uses."""
+        """Convert a schema to the form that :meth:`encode` uses."""
         raise NotImplementedError
 
     def encode(self, parsed: P, data: Any) -> bytes:
@@ -131,18 +131,18 @@ class SchemaSerializer(Generic[P]):
         raise NotImplementedError
 
     def encode_column(self, parsed: P, prefix: bytes, column: pa.Array, first_row: int) -> pa.Array:
-        """Serialize each value of a column behind ``prefix``; nulls stay nulls.
+        """Serialize each value of a column, after ``prefix``; nulls stay nulls.
 
         Args:
             first_row: the number of the first value, for errors.
 
         Raises:
-            TypeError, ValueError: if the column does not fit the schema; the text names it.
+            TypeError, ValueError: if the column does not fit the schema; the message names it.
         """
         raise NotImplementedError
 
     def id_suffix(self, kind: Hashable) -> bytes:
-        """Return what follows the schema's id."""
+        """Return the bytes that follow the schema's id."""
         return b""
 
     # -- calls -------------------------------------------------------------------------------------
@@ -151,8 +151,8 @@ class SchemaSerializer(Generic[P]):
         """Serialize ``data``; None is a null.
 
         Raises:
-            NotPrepared: if the schema has to be asked for.
-            TypeError, ValueError: if the data don't fit the schema.
+            NotPrepared: if the schema has to be fetched.
+            TypeError, ValueError: if the data doesn't fit the schema.
         """
         if data is None:
             return None
@@ -163,10 +163,10 @@ class SchemaSerializer(Generic[P]):
         return WithHeaders(encoded, ((self._header, ready.schema_id),))
 
     def column_encoder(self, topic: str) -> Callable[[Any], EncodedColumn]:
-        """Return what serializes a column of Arrow for a topic; any thread may call it.
+        """Return a function that serializes Arrow columns for a topic; any thread may call it.
 
         Raises:
-            NotPrepared: if the schema has to be asked for.
+            NotPrepared: if the schema has to be fetched.
         """
         return partial(self._encoded_column, self._ready_for(topic, None))
 
@@ -179,11 +179,11 @@ class SchemaSerializer(Generic[P]):
         return EncodedColumn(data, headers)
 
     async def serialize(self, topic: str, data: Any) -> tuple[bytes | None, tuple[Header, ...]]:
-        """Serialize data outside of a producer; return the bytes, and the headers of the record.
+        """Serialize data without a producer; return the bytes, and the headers of the record.
 
         Raises:
-            SerializationError: if the schema can't be had; the cause is the error of the registry.
-            TypeError, ValueError: if the data don't fit the schema.
+            SerializationError: if the schema can't be fetched; the cause is the error of the
+            registry. TypeError, ValueError: if the data doesn't fit the schema.
         """
         for _ in range(MOST_ATTEMPTS):
             try:
@@ -192,11 +192,13 @@ class SchemaSerializer(Generic[P]):
                 await _prepared(needed)
             else:
                 return found if isinstance(found, WithHeaders) else (found, ())
-        raise SerializationError(f"the schema for topic {topic!r} was dropped again and again")
+        raise SerializationError(
+            f"the schema for topic {topic!r} was repeatedly evicted from the cache"
+        )
 
     def _ready_for(self, topic: str, kind: Hashable) -> _Ready[P]:
         ready = self._ready.get((topic, kind))
-        if ready is None or _is_over(ready):
+        if ready is None or _has_expired(ready):
             raise NotPrepared(partial(self._prepare, topic, kind))
         return ready
 
@@ -233,8 +235,8 @@ class SchemaSerializer(Generic[P]):
             found = await self.registry.lookup(subject, found.schema, normalize=self.normalize)
         if found.guid is None:
             raise SchemaRegistryError(
-                f"the registry gives no GUID of the schema {found.id} of {subject}, which "
-                "id_in_header needs",
+                f"the registry returned no GUID for schema {found.id} of {subject}, which "
+                "id_in_header requires",
                 status=0,
                 subject=subject,
             )
@@ -242,12 +244,12 @@ class SchemaSerializer(Generic[P]):
 
 
 class JsonSchemaTextSerializer(SchemaSerializer[P]):
-    """Base class for the formats whose schemas are JSON. They implement :meth:`record_name`, too.
+    """Base class for formats whose schemas are JSON. They implement :meth:`record_name`, too.
 
     Args:
         registry: the client of the registry.
-        schema: in any form; None if the registry's is used.
-        schema_from: makes a schema of it, and checks it.
+        schema: in any form; None to use the registry's.
+        schema_from: converts it to a schema, and checks it.
         options: as in :class:`SchemaSerializer`.
     """
 
@@ -264,7 +266,7 @@ class JsonSchemaTextSerializer(SchemaSerializer[P]):
             raise ConfigError("schema is missing: give it, or set use_latest_version")
 
     def record_name(self, content: Any) -> str | None:
-        """Return the name that the content of a schema gives to its records."""
+        """Return the record name in the content of a schema."""
         raise NotImplementedError
 
     async def own_schema(
@@ -278,10 +280,10 @@ class JsonSchemaTextSerializer(SchemaSerializer[P]):
 
 class SchemaDeserializer(ColumnReading[P]):
     """Base class of the deserializers. Format classes implement :meth:`parse` and :meth:`decode`,
-    and for columns what :class:`ColumnReading` names.
+    and for columns the abstract methods of :class:`ColumnReading`.
 
-    The id of the schema is taken from the record's header if it has one, else from the first bytes
-    of the data.
+    The schema id is read from the record's header if it has one, otherwise from the first bytes of
+    the data.
 
     Args:
         registry: the client of the registry.
@@ -293,22 +295,22 @@ class SchemaDeserializer(ColumnReading[P]):
         self.registry = registry
 
     form: str | None = None
-    """How the registry is to write schemas of this format."""
+    """The form in which the registry returns schemas of this format."""
 
     async def parse(self, schema: Schema) -> P:
-        """Make of the schema of a record what :meth:`decode` uses."""
+        """Convert the schema of a record to the form that :meth:`decode` uses."""
         raise NotImplementedError
 
     def decode(self, parsed: P, data: bytes) -> Any:
-        """Deserialize data, which follow the id."""
+        """Deserialize the data that follow the id."""
         raise NotImplementedError
 
     def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> Any:
         """Deserialize ``data``; a null is None.
 
         Raises:
-            NotPrepared: if the schema has to be asked for.
-            ValueError: if there is no schema id, or the data don't fit the schema.
+            NotPrepared: if the schema has to be fetched.
+            ValueError: if there is no schema id, or the data doesn't fit the schema.
         """
         if data is None:
             return None
@@ -328,18 +330,20 @@ class SchemaDeserializer(ColumnReading[P]):
             raise self._apart.start((schema_id, content), decode) from None
 
     async def deserialize(self, topic: str, data: bytes | None, headers: Headers = ()) -> Any:
-        """Deserialize data outside of a consumer.
+        """Deserialize data without a consumer.
 
         Raises:
-            SerializationError: if the schema can't be had; the cause is the error of the registry.
-            ValueError: if there is no schema id, or the data don't fit the schema.
+            SerializationError: if the schema can't be fetched; the cause is the error of the
+            registry. ValueError: if there is no schema id, or the data doesn't fit the schema.
         """
         for _ in range(MOST_ATTEMPTS):
             try:
                 return self(topic, headers, data)
             except NotPrepared as needed:
                 await _prepared(needed)
-        raise SerializationError(f"a schema for topic {topic!r} was dropped again and again")
+        raise SerializationError(
+            f"a schema for topic {topic!r} was repeatedly evicted from the cache"
+        )
 
     async def _prepare(self, schema_id: SchemaId) -> None:
         if isinstance(schema_id, int):
@@ -350,14 +354,14 @@ class SchemaDeserializer(ColumnReading[P]):
 
 
 class JsonSchemaTextDeserializer(SchemaDeserializer[P]):
-    """Base class for the formats whose schemas are JSON.
+    """Base class for formats whose schemas are JSON.
 
     Args:
         registry: the client of the registry.
         reader_schema: the schema that the application knows, in any form, or None.
-        schema_from: makes a schema of it, and checks it.
-        model: what to make of each record; its schema is the reader's unless that is given.
-        from_dict: makes the result in place of ``model``.
+        schema_from: converts it to a schema, and checks it.
+        model: the class to convert each record to; its schema is the reader's unless that is given.
+        from_dict: creates the result instead of ``model``.
         is_key: whether it deserializes keys.
     """
 
@@ -381,15 +385,17 @@ class JsonSchemaTextDeserializer(SchemaDeserializer[P]):
 
     @property
     def has_reader(self) -> bool:
-        """Whether there is a schema of the reader."""
+        """True if there is a reader's schema."""
         return self._reader_schema is not None
 
     def deserialize_column(
         self, topic: str, headers: Any, column: Any, *, shape: Shape | None = None
     ) -> DecodedColumn:
-        """Deserialize a column of Arrow to columns of the schema, also if there is a model."""
+        """Deserialize an Arrow column to the types of the schema, even if there is a model."""
         if self._from_dict is not None:
-            raise ConfigError("from_dict is for records: columns are returned as they are")
+            raise ConfigError(
+                "from_dict is not called for columns: deserialize records, or leave it out"
+            )
         return super().deserialize_column(topic, headers, column, shape=shape)
 
     def _result(self, content: Any, from_content: Callable[[Any, Any], Any]) -> Any:
@@ -398,11 +404,11 @@ class JsonSchemaTextDeserializer(SchemaDeserializer[P]):
         return content if self._model is None else from_content(self._model, content)
 
 
-def _is_over(ready: _Ready[P]) -> bool:
+def _has_expired(ready: _Ready[P]) -> bool:
     return ready.until is not None and asyncio.get_running_loop().time() >= ready.until
 
 
 async def _prepared(needed: NotPrepared) -> None:
     await needed.prepare()
     if needed.error is not None:
-        raise SerializationError(f"the schema can't be had: {needed.error}") from needed.error
+        raise SerializationError(f"the schema can't be fetched: {needed.error}") from needed.error

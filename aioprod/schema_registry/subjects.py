@@ -1,4 +1,4 @@
-"""Under which subject a schema is registered."""
+"""Strategies for the subject under which a schema is registered."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 SubjectNameStrategy: TypeAlias = Callable[[str, bool, str | None], str]
-"""``(topic, is_key, name of the record) -> subject``."""
+"""``(topic, is_key, record name) -> subject``."""
 
 
 def topic_name(topic: str, is_key: bool, record_name: str | None) -> str:
@@ -21,7 +21,7 @@ def record_name(topic: str, is_key: bool, record_name: str | None) -> str:
         ValueError: if the schema has no name.
     """
     if not record_name:
-        raise ValueError("the schema has no name, which the subject name strategy needs")
+        raise ValueError("the schema has no name, which the subject name strategy requires")
     return record_name
 
 
@@ -32,5 +32,5 @@ def topic_record_name(topic: str, is_key: bool, record_name: str | None) -> str:
         ValueError: if the schema has no name.
     """
     if not record_name:
-        raise ValueError("the schema has no name, which the subject name strategy needs")
+        raise ValueError("the schema has no name, which the subject name strategy requires")
     return f"{topic}-{record_name}"

@@ -1,4 +1,4 @@
-"""Decoding that takes longer than an event loop should wait: a thread does it."""
+"""Decodes in a thread if that takes longer than the event loop may be blocked."""
 
 from __future__ import annotations
 
@@ -8,68 +8,67 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from aioprod.preparation import NotPrepared
+from aioprod.running_loop import start_task
 from aioprod.schema_registry.sharing import BoundedCache
 from aioprod.threads import in_thread
 
-_MOST_UNDER_WAY = 100
+_MOST_RUNNING = 100
 
 
 class TakesLong(Exception):
-    """Decoding was given up in the event loop, since it takes more than a few milliseconds."""
+    """Decoding was stopped in the event loop, since it takes more than a few milliseconds."""
 
 
 class Outcome(NamedTuple):
-    """What a thread has found: a value, or why there is none."""
+    """The result of a thread: a value, or an error."""
 
     value: Any = None
     error: Exception | None = None
 
 
 class WorkApart:
-    """What threads are decoding. A caller that is cancelled and comes again finds it under way."""
+    """Decoding in threads. A cancelled caller that calls again finds its work in progress."""
 
     def __init__(self) -> None:
-        self._under_way: BoundedCache[Hashable, asyncio.Future[Outcome]] = BoundedCache(
-            _MOST_UNDER_WAY
-        )
+        self._running: BoundedCache[Hashable, asyncio.Future[Outcome]] = BoundedCache(_MOST_RUNNING)
 
     def __len__(self) -> int:
-        return len(self._under_way)
+        return len(self._running)
 
     def take(self, key: Hashable) -> Outcome | None:
-        """Return what was found for a key, once; None if nothing is under way.
+        """Return the outcome for a key, once; None if no thread works on it.
 
         Raises:
-            NotPrepared: if a thread is still at it.
+            NotPrepared: if a thread is still working on it.
         """
-        future = self._under_way.get(key)
+        future = self._running.get(key)
         if future is None:
             return None
         if not future.done():
             raise NotPrepared(partial(self._wait, key, future))
-        self._under_way.drop(lambda each: each == key)
+        self._running.drop(lambda each: each == key)
         return None if future.cancelled() else future.result()
 
     def start(self, key: Hashable, decode: Callable[[], Any]) -> NotPrepared:
-        """Return what is to be raised in place of decoding in the event loop."""
+        """Start decoding in a thread, and return the exception to raise meanwhile."""
         return NotPrepared(partial(self._start, key, decode))
 
     async def _wait(self, key: Hashable, future: asyncio.Future[Outcome]) -> None:
         if future.get_loop() is asyncio.get_running_loop():
             await _ended(future)
-        else:  # that loop may have ended
-            self._under_way.drop(lambda each: each == key)
+        else:  # that event loop may have ended
+            self._running.drop(lambda each: each == key)
 
     async def _start(self, key: Hashable, decode: Callable[[], Any]) -> None:
-        future = self._under_way.get(key)
+        future = self._running.get(key)
         if future is None or future.get_loop() is not asyncio.get_running_loop():
-            future = asyncio.ensure_future(in_thread(partial(_outcome_of, decode)))
-            self._under_way.put(key, future)
+            future = start_task(in_thread(partial(_outcome_of, decode)), name="aioprod-decode")
+            self._running.put(key, future)
         await _ended(future)
 
 
 async def _ended(future: asyncio.Future[Outcome]) -> None:
-    # A cancelled caller does not end it.
+    # It continues if the caller is cancelled.
     await asyncio.wait([future])
 
 

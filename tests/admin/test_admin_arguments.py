@@ -128,6 +128,11 @@ def wrong_values(annotation: str) -> Iterator[Any]:
         yield from ("some text", 5)
 
 
+def annotation_of(parameter: inspect.Parameter) -> str:
+    """Return a type as its module writes it: the text, or the type itself."""
+    return re.sub(r"\b(\w+\.)+", "", inspect.formatannotation(parameter.annotation).strip("'"))
+
+
 def wrong_arguments(call: str) -> Iterator[dict[str, Any]]:
     """Return arguments of which one is wrong; switches may be anything."""
     _self, *parameters = inspect.signature(getattr(Admin, call)).parameters.values()
@@ -137,8 +142,8 @@ def wrong_arguments(call: str) -> Iterator[dict[str, Any]]:
             for each in parameters
             if each.default is each.empty and each is not parameter
         }
-        if parameter.annotation != "bool":
-            for value in wrong_values(parameter.annotation):
+        if annotation_of(parameter) != "bool":
+            for value in wrong_values(annotation_of(parameter)):
                 yield {**others, parameter.name: value}
 
 
@@ -179,8 +184,8 @@ def test_each_argument_that_is_text_is_known() -> None:
         for call in CALLS
         for name, parameter in inspect.signature(getattr(Admin, call)).parameters.items()
         if name != "self"
-        and re.search(r"\bstr\b", parameter.annotation)
-        and "Mapping" not in parameter.annotation
+        and re.search(r"\b(str|Literal)\b", annotation_of(parameter))
+        and "Mapping" not in annotation_of(parameter)
     }
     assert {each for each in found if each[1] not in ANY_TEXT} == set(ONE_OF)
 

@@ -1,4 +1,4 @@
-"""Records, transactions, replicas and the cluster itself by the admin client."""
+"""The admin client's calls for records, transactions, replicas and the cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NewName = Callable[[str], str]
 
 @pytest.fixture
 async def three() -> AsyncIterator[tuple[EmbeddedCluster, Admin]]:
-    """Three embedded brokers and an admin client of theirs."""
+    """Three embedded brokers and an admin client."""
     async with EmbeddedCluster(nodes=3) as cluster, Admin(cluster.bootstrap_servers) as admin:
         yield cluster, admin
 

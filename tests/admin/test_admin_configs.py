@@ -1,4 +1,4 @@
-"""Settings by the admin client: the embedded and the real broker are asked the same."""
+"""The admin client's calls for settings, with an embedded and a real broker."""
 
 from __future__ import annotations
 

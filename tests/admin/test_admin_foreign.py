@@ -1,4 +1,4 @@
-"""What the admin client does and tells, librdkafka's admin client sees and tells too."""
+"""librdkafka's admin client returns the same results as ours, and sees its changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LATEST: Any = TheirSpec.latest()  # type: ignore[no-untyped-call]
 
 
 async def answers(asked: dict[Any, Future[Any]]) -> list[Any]:
-    """What librdkafka's admin client says, thread and all."""
+    """Wait for the results of librdkafka's admin client, each in a thread."""
     return [await asyncio.to_thread(each.result, LIMIT_S) for each in asked.values()]
 
 
@@ -50,8 +50,8 @@ async def test_both_see_and_do_the_same(
         described = await admin.describe_topics(name)
         assert len(metadata.topics[name].partitions) == len(described.partitions) == partitions
         for partition in described.partitions:
-            told = metadata.topics[name].partitions[partition.partition]
-            assert (told.leader, tuple(told.replicas), tuple(told.isrs)) == (
+            reported = metadata.topics[name].partitions[partition.partition]
+            assert (reported.leader, tuple(reported.replicas), tuple(reported.isrs)) == (
                 partition.leader and partition.leader.node_id, partition.replicas, partition.isr
             )  # fmt: skip
         (settings,) = await answers(
@@ -85,10 +85,10 @@ async def test_both_see_and_do_the_same(
             [ConsumerGroupTopicPartitions(group, [Place(ours, 1, 4)])]
         )
     )
-    (told,) = await answers(
+    (reported,) = await answers(
         theirs.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
     )
-    assert {(each.partition, each.offset) for each in told.topic_partitions} == {(0, 3), (1, 4)}
+    assert {(each.partition, each.offset) for each in reported.topic_partitions} == {(0, 3), (1, 4)}
     assert await admin.list_consumer_group_offsets(group) == {
         TopicPartition(ours, 0): OffsetAndMetadata(3, "ours"),
         TopicPartition(ours, 1): OffsetAndMetadata(4),

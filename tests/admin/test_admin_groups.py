@@ -1,4 +1,4 @@
-"""Groups and their offsets by the admin client, with members that other clients have made."""
+"""The admin client's calls for groups and their offsets, with members of other clients."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Recorder(AdminObserver):
         self.closed += 1
 
 
-async def test_calls_are_told_with_their_outcome(broker: EmbeddedCluster) -> None:
+async def test_calls_are_reported_with_their_outcome(broker: EmbeddedCluster) -> None:
     recorder = Recorder()
     settings = {"client_id": "ops", "observers": [recorder]}
     async with Admin(broker.bootstrap_servers, **settings) as admin:  # type: ignore[arg-type]
@@ -81,7 +81,7 @@ async def test_an_observer_does_not_hide_that_an_error_was_never_retrieved(
     assert "never retrieved" in caplog.text
 
 
-async def test_a_call_that_close_ends_is_told(broker: EmbeddedCluster) -> None:
+async def test_a_call_that_close_ends_is_reported(broker: EmbeddedCluster) -> None:
     recorder = Recorder()
     broker.on_every(ApiKey.CREATE_TOPICS, fail(ErrorCode.NOT_CONTROLLER))
     async with Admin(broker.bootstrap_servers, observers=[recorder]) as admin:
@@ -90,5 +90,5 @@ async def test_a_call_that_close_ends_is_told(broker: EmbeddedCluster) -> None:
         await admin.close()
         with pytest.raises(AdminClosedError):
             await call
-    (told,) = recorder.calls
-    assert isinstance(told.error, AdminClosedError) and told.failed == told.items == 1
+    (reported,) = recorder.calls
+    assert isinstance(reported.error, AdminClosedError) and reported.failed == reported.items == 1

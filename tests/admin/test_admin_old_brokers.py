@@ -1,5 +1,5 @@
-"""The admin client with brokers that know less: older versions of requests, requests that are not
-there, answers that leave something out.
+"""The admin client with older brokers: older versions of requests, missing requests, and missing
+fields in responses.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ KAFKA_2_1 = {
 
 @pytest.fixture
 async def old() -> AsyncIterator[Admin]:
-    """An admin client of a broker that says that it is as old as Kafka 2.1."""
+    """An admin client of a broker that claims to be Kafka 2.1."""
 
     def forget(answer: Any) -> None:
         answer.api_keys = [api for api in answer.api_keys if api.api_key in KAFKA_2_1]

@@ -1,4 +1,4 @@
-"""Limits on clients by the admin client: the embedded and the real broker are asked the same."""
+"""The admin client's calls for quotas, with an embedded and a real broker."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What an admin client does when a call does not succeed at once: routes, retries, limits, its own
-end.
-"""
+"""The routing, retries and limits of an admin client's calls, and calls during its close."""
 
 from __future__ import annotations
 
@@ -25,7 +23,16 @@ from aioprod import (
 from aioprod.admin import NewTopic, OffsetSpec, Results
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.message import Message
-from aioprod.testing import EmbeddedCluster, delay, drop_after, drop_before, fail, hold, throttle
+from aioprod.testing import (
+    EmbeddedCluster,
+    change_answer,
+    delay,
+    drop_after,
+    drop_before,
+    fail,
+    hold,
+    throttle,
+)
 
 QUICK: Any = {
     "retry_backoff_ms": 1,
@@ -74,6 +81,38 @@ async def test_temporary_errors_are_retried(
     cluster.on(ApiKey.CREATE_TOPICS, fail(code), times=2)
     assert (await admin.create_topics(NewTopic("orders", 1))).num_partitions == 1
     assert cluster.request_count(ApiKey.CREATE_TOPICS) == 3
+
+
+def without_brokers(reply: Any) -> None:
+    """Change metadata to those of a broker that has just started, and knows no other one."""
+    reply.brokers.clear()
+
+
+def to_rebootstrap(reply: Any) -> None:
+    reply.error_code = ErrorCode.REBOOTSTRAP_REQUIRED
+
+
+@pytest.mark.parametrize("change", [without_brokers, to_rebootstrap])
+@pytest.mark.parametrize("name", ["list_groups", "create_topics", "list_offsets"])
+async def test_calls_are_retried_if_a_broker_is_not_ready(
+    cluster: EmbeddedCluster, admin: Admin, name: str, change: Any
+) -> None:
+    cluster.create_topic("t", 1)
+    calls: dict[str, Any] = {
+        "list_groups": admin.list_groups,
+        "create_topics": lambda: admin.create_topics(NewTopic("orders", 1)),
+        "list_offsets": lambda: admin.list_offsets({TopicPartition("t", 0): OffsetSpec.LATEST}),
+    }
+    changed: list[Any] = []
+
+    def answer(reply: Any) -> None:
+        changed.append(reply)
+        change(reply)
+
+    cluster.on(ApiKey.CREATE_TOPICS, fail(ErrorCode.NOT_CONTROLLER))  # so it asks for metadata
+    cluster.on(ApiKey.METADATA, change_answer(answer), times=2)
+    await calls[name]()
+    assert changed
 
 
 async def test_only_failed_items_are_retried(cluster: EmbeddedCluster, admin: Admin) -> None:
@@ -132,7 +171,7 @@ async def test_the_error_mentions_a_lost_answer(cluster: EmbeddedCluster, admin:
     cluster.on(ApiKey.CREATE_TOPICS, drop_after())
     with pytest.raises(
         BrokerError,
-        match=r"TOPIC_ALREADY_EXISTS.*an earlier attempt had no answer, and may have caused",
+        match=r"TOPIC_ALREADY_EXISTS.*an earlier attempt got no response, and may have caused",
     ):
         await admin.create_topics(NewTopic("orders", 1))
     assert list(cluster.topics) == ["orders"]
@@ -178,17 +217,17 @@ async def test_the_limit_of_a_call_names_itself_and_the_last_error(
 
 @pytest.mark.virtual_time
 async def test_the_default_limit_is_a_setting(cluster: EmbeddedCluster) -> None:
-    held = cluster.on_every(ApiKey.CREATE_TOPICS, hold())
+    kept_back = cluster.on_every(ApiKey.CREATE_TOPICS, hold())
     async with Admin(cluster.bootstrap_servers, default_api_timeout_ms=100) as admin:
         with pytest.raises(
             KafkaTimeoutError,
-            match=r"default_api_timeout_ms=100; no broker answered, so it may still be done",
+            match=r"default_api_timeout_ms=100; no broker responded, so it may still be done",
         ):
             await admin.create_topics(NewTopic("orders", 1))
-    held.cancel()
+    kept_back.cancel()
 
 
-async def test_brokers_are_told_how_long_they_may_take(
+async def test_brokers_are_reported_how_long_they_may_take(
     cluster: EmbeddedCluster, admin: Admin
 ) -> None:
     seen = messages(cluster, ApiKey.CREATE_TOPICS)
@@ -233,7 +272,7 @@ async def test_a_cancelled_call_leaves_the_client_usable(
 
 
 async def test_close_ends_calls_in_progress(cluster: EmbeddedCluster) -> None:
-    held = cluster.on_every(ApiKey.LIST_GROUPS, hold())
+    kept_back = cluster.on_every(ApiKey.LIST_GROUPS, hold())
     admin = Admin(cluster.bootstrap_servers)
     with pytest.raises(AdminClosedError, match="is not started"):
         await admin.list_topics()
@@ -244,7 +283,7 @@ async def test_close_ends_calls_in_progress(cluster: EmbeddedCluster) -> None:
     await admin.close()
     with pytest.raises(AdminClosedError, match="is closed"):
         await call
-    held.cancel()
+    kept_back.cancel()
     await admin.close()
     for again in (admin.list_topics, admin.start):
         with pytest.raises(AdminClosedError):

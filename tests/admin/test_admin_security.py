@@ -1,4 +1,4 @@
-"""Access rights and SCRAM users: a real broker with an authorizer, and confluent-kafka."""
+"""ACLs and SCRAM users: a real broker with an authorizer, and confluent-kafka."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ async def test_what_is_only_for_filters_is_refused(broker: EmbeddedCluster) -> N
             WRITE._replace(pattern_type=PatternType.MATCH),
             WRITE._replace(resource_type=ResourceType.UNKNOWN),
         ):
-            with pytest.raises(ConfigError, match="only for filters"):
+            with pytest.raises(ConfigError, match="only valid in filters"):
                 await admin.create_acls([wrong])
 
 

@@ -1,4 +1,6 @@
-"""Share groups in the admin client: described, their offsets listed, set and deleted."""
+"""The admin client's calls for share groups: describing them, and listing, setting and deleting
+their offsets.
+"""
 
 from __future__ import annotations
 

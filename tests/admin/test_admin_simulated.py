@@ -1,5 +1,5 @@
-"""The admin client in virtual time: its limits, and brokers that come and go, at seeds that
-replay.
+"""The admin client in virtual time: its limits, and brokers that stop and start, with seeds that
+can be replayed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from aioprod.testing.simulation import run
 def test_the_default_limit_is_a_minute() -> None:
     async def main() -> float:
         async with EmbeddedCluster() as cluster, Admin(cluster.bootstrap_servers) as admin:
-            held = cluster.on_every(ApiKey.CREATE_TOPICS, hold())
+            kept_back = cluster.on_every(ApiKey.CREATE_TOPICS, hold())
             begun = asyncio.get_running_loop().time()
             with pytest.raises(KafkaTimeoutError, match="default_api_timeout_ms=60000"):
                 await admin.create_topics(NewTopic("orders", 1))
-            held.cancel()
+            kept_back.cancel()
             return asyncio.get_running_loop().time() - begun
 
     assert run(main(), 1) == pytest.approx(60, abs=0.1)

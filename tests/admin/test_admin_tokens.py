@@ -75,7 +75,7 @@ def login(token: DelegationToken) -> dict[str, Any]:
 
 
 async def until_known(issuing: RealKafka, token: DelegationToken) -> None:
-    """Wait until the broker, which reads tokens from the controller's log, takes a login."""
+    """Wait until the broker, which reads tokens from the controller's log, accepts a login."""
     async with asyncio.timeout(20):
         while True:
             client = Admin(issuing.bootstrap_servers_of("SASL_PLAINTEXT"), **login(token))
@@ -87,7 +87,7 @@ async def until_known(issuing: RealKafka, token: DelegationToken) -> None:
 
 
 async def refused(issuing: RealKafka, token: DelegationToken) -> None:
-    """Wait until the broker takes no login any more."""
+    """Wait until the broker accepts no login any more."""
     async with asyncio.timeout(20):
         with pytest.raises(AuthenticationError, match="SCRAM-SHA-512: Authentication failed"):
             while True:

@@ -39,7 +39,7 @@ class Case:
 
     Attributes:
         writer, reader: schemas.
-        value: what fastavro and our serializer write; unions are pairs of names and values.
+        value: the value to write; unions are pairs of names and values.
     """
 
     writer: Any
@@ -115,7 +115,7 @@ def _unions(draw: st.DrawFn, depth: int, names: _Names) -> Any:
     branches: list[Any] = []
     kinds: set[str] = set()
     for _ in range(draw(st.integers(1, 4))):
-        each = draw(schemas(depth - 1, names).filter(_is_no_union))
+        each = draw(schemas(depth - 1, names).filter(_is_not_a_union))
         kind = each if isinstance(each, str) else each.get("name") or each["type"]
         if kind not in kinds:
             kinds.add(kind)
@@ -129,12 +129,12 @@ def _unions(draw: st.DrawFn, depth: int, names: _Names) -> Any:
     return branches
 
 
-def _is_no_union(schema: Any) -> bool:
+def _is_not_a_union(schema: Any) -> bool:
     return not isinstance(schema, list)
 
 
 def _may_be_optional(schema: Any) -> bool:
-    return _is_no_union(schema) and schema not in ("null", {"type": "null"})
+    return _is_not_a_union(schema) and schema not in ("null", {"type": "null"})
 
 
 def _names_in(schema: Any) -> list[str]:

@@ -22,7 +22,7 @@ _JARS = ("avro-1.", "jackson-", "slf4j-api-", "commons-compress-")
 
 
 class Error(NamedTuple):
-    """What an implementation raised."""
+    """The error that an implementation raised."""
 
     text: str
 

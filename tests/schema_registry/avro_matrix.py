@@ -51,7 +51,7 @@ PLACE = Place(1)
 
 @dataclass
 class Counts:
-    """What was compared.
+    """The number of comparisons and differences.
 
     Attributes:
         cases: how many schemas with values.
@@ -250,7 +250,7 @@ class _Comparison:
         expected = row if isinstance(row, Error) else as_column(self._reader, row)
         self._check("getarrow: rows", expected, column, column_reason)
         if isinstance(column, Error) or isinstance(row, Error) or row is None:
-            return  # a null is no record
+            return  # a null is not a record
         serializer = AvroSerializer(None, json.dumps(self._case.reader), strict=True)  # type: ignore[arg-type]
         parsed = Parsing(self._reader, is_bytes=False)
         values = column_array(deserializer, self._parsed, data)

@@ -1,5 +1,5 @@
-"""Why implementations of Avro differ. A difference is one of ``REASONS`` only if the values stand
-for the same: a function here compares them.
+"""The reasons for which implementations of Avro differ. A difference is one of ``REASONS`` only if
+the values stand for the same: a function here compares them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ REASONS: dict[str, str] = {
     "guessed-time": "fastavro writes a number as a time; here it is a number first",
     "guessed-array": "fastavro writes bytes as an array of numbers",
     "nan": "JSON has one NaN, Avro many",
-    "guessed-decimal": "fastavro takes the first decimal, also if the digits do not fit it",
+    "guessed-decimal": "fastavro takes the first decimal, even if the digits do not fit it",
     "text-of-date": "fastavro fails if a text is compared with a date",
     "guessed-bytes": "fastavro writes bytes as a decimal; here they are bytes first",
     "not-finite": "Java's JSON has texts for numbers that are not finite, and does not read them",
@@ -50,11 +50,11 @@ REASONS: dict[str, str] = {
     "decimal-digits": "a column refuses a decimal with more digits than its precision",
     "empty-record": "Java's JSON has nothing for a record without fields",
 }
-"""Why two implementations differ, by the names that the comparison uses."""
+"""The reasons for which two implementations differ, by the names that the comparison uses."""
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two values are the same: NaN is, and a number is no boolean."""
+    """Return whether two values are the same: NaN is, and a number is not a boolean."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):

@@ -1,4 +1,4 @@
-"""Records that are made to do harm: a few bytes that stand for very much."""
+"""Hostile records: a few bytes that expand to very large values."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Hostile(NamedTuple):
     """A record, and the schema that it was written with.
 
     Attributes:
-        name: of the case.
-        schema: of the writer.
-        data: behind the id.
+        name: name of the case.
+        schema: schema of the writer.
+        data: the bytes after the id.
         reader: the schema to read with, if any.
     """
 
@@ -112,6 +112,11 @@ AVRO = [
         record("O", amount={**DECIMAL, "type": "fixed", "name": "F", "size": 100_000}),
         b"\x7f" * 100_000,
     ),
+    *(
+        _avro(f"a fixed of {size} bytes", record("R", f=["null", fixed]), b"\x02abc")
+        for size in ((1 << 31) - 1, 1 << 40, 1 << 62)
+        for fixed in [{"type": "fixed", "name": "Large", "size": size}]
+    ),
     _avro("an endless type", record("X", x="X"), b""),
     _avro("a long string", record("S", s="string"), zigzag(1 << 60) + b"x"),
     _avro("a negative string", record("S", s="string"), zigzag(-9) + b"x"),
@@ -129,6 +134,19 @@ _DOUBLED: dict[str, Any] = {
     f"d{level}": {"allOf": [{"$ref": f"#/definitions/d{level + 1}"}] * 2} for level in range(40)
 }
 _LATEST = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+# Each level has alternatives that do not fit a large value.
+_TREE = {
+    "anyOf": [
+        {"type": "string"},
+        {"enum": ["x"]},
+        {"const": ["x"]},
+        {"maxProperties": 0},
+        {"not": {"type": "object"}},
+        {"oneOf": [{"type": "array"}, {"type": "null"}]},
+        {"properties": {"n": {"$ref": "#"}}, "required": ["n"]},
+    ]
+}
+_ONES = json.dumps([1] * 30_000)
 _TEXT = json.dumps("a" * 5_000 + "!").encode()
 
 JSON = [
@@ -136,7 +154,7 @@ JSON = [
     _json("deep arrays, never closed", {}, b"[" * 300_000),
     _json("deep objects", {}, _nested('{"a":', "}", 50_000)),
     _json("deep in UTF-16", {}, _nested("[", "]", 50_000).decode().encode("utf-16")),
-    _json("deep behind a text", {}, b'["]]]]]]]]",' + _nested("[", "]", 150) + b"]"),
+    _json("deep after a text", {}, b'["]]]]]]]]",' + _nested("[", "]", 150) + b"]"),
     _json("quotes that are never closed", {}, b"[" * 101 + b'\\"' * 100_000),
     _json("a huge number", {"type": "integer"}, b"9" * 100_000),
     _json("a huge exponent", {"multipleOf": 0.01}, b"1e400000"),
@@ -165,6 +183,28 @@ JSON = [
     ),
     _json("a schema that is itself", {"$ref": "#"}, b"1"),
     _json("a circle", {"$ref": "#/definitions/a", "definitions": {"a": {"$ref": "#"}}}, b"1"),
+    _json(
+        "a large value that fits no alternative",
+        _TREE,
+        _nested('{"n":', "}", 90).replace(b"1", json.dumps({"a": "x" * 60_000}).encode()),
+    ),
+    *(
+        _json(f"unevaluatedItems besides {list(schema)}", {**_LATEST, **schema}, text.encode())
+        for schema, text in (
+            ({"unevaluatedItems": {"type": "integer"}}, _ONES[:-1] + ',"x"]'),
+            ({"prefixItems": [{}], "unevaluatedItems": False}, _ONES),
+            (
+                {"allOf": [{"items": {"type": "integer"}}], "unevaluatedItems": {}},
+                _ONES[:-1] + ',"x"]',
+            ),
+            ({"contains": {"type": "integer"}, "unevaluatedItems": False}, _ONES[:-1] + ',"x"]'),
+        )
+    ),
+    _json(
+        "many constants",
+        {"items": {"enum": [[number] for number in range(999)]}},
+        b"[%s[-1]]" % (b"[998]," * 9_999),
+    ),
     *(
         _json(f"pattern {pattern}", {"pattern": pattern, "maxLength": 1}, _TEXT)
         for pattern in ("^(a+)+$", "(a|a)*$", "^(a|aa)+$", "(.*)*,", "^(?=(a+)+$)", "a*a*a*a*b")
@@ -218,7 +258,7 @@ def link_schema(file: descriptor_pb2.FileDescriptorProto = _LINK) -> Schema:
 
 
 def _links(depth: int) -> bytes:
-    """Messages in one another; the length of each is written before it."""
+    """Nested messages; the length of each is written before it."""
     found = b""
     for _ in range(depth):
         length, left = bytearray(), len(found)

@@ -295,7 +295,10 @@ async def test_a_call_has_the_rows_of_one_topic(
     [
         (pa.array(["x"]), r"a column of string can't be written as record Order"),
         (pa.array([{"item": 1}]), r"item: a column of int64 can't be written as string"),
-        (pa.array([{"item": "x"}]), r"count: long has no default, and the column no field 'count'"),
+        (
+            pa.array([{"item": "x"}]),
+            r"count: long has no default, and the column has no field 'count'",
+        ),
         (
             pa.array([ORDERS[0], {**ORDERS[0], "item": None}], ORDER_TYPE),
             r"item: row 1 is null, which string does not allow",
@@ -358,7 +361,7 @@ async def test_strict_and_types_without_columns(registry: SchemaRegistry) -> Non
         {"type": "record", "name": "T", "fields": [{"name": "t", "type": ["null", "T"]}]},
     )
     for serializer, column, message in (
-        (union, pa.array(["x"]), "a union of 2 types besides null"),
+        (union, pa.array(["x"]), "a union of 2 types and null"),
         (tree, pa.array([{"t": None}]), "t: T contains itself"),
         (
             AvroSerializer(registry, ORDER, strict=True),

@@ -133,7 +133,7 @@ async def test_the_latest_version_is_used_in_place_of_the_own_schema(
     assert (await by_id.serialize("other", ANN))[0] == data
 
 
-async def test_a_latest_version_is_asked_for_again_when_its_time_is_over(
+async def test_a_latest_version_is_requested_again_when_its_time_has_passed(
     registry: SchemaRegistry,
 ) -> None:
     await registry.register("users-value", Schema(json.dumps(USER)))
@@ -224,7 +224,10 @@ def test_an_invalid_schema_is_refused_at_once(registry: SchemaRegistry) -> None:
     ("data", "problem"),
     [
         (b"", "no schema id"),
-        (b"\5abcdef", "no schema id: 7 bytes that begin with 05"),
+        (b"\5abcdef", "no schema id: 7 bytes that begin with 05.* 16 bytes;"),
+        (b'{"a": 1}', "perhaps JSON without a schema id; use JsonDeserializer"),
+        (b"\xc3\x01" + bytes(9), "perhaps Avro's single-object encoding"),
+        (b"\3\0" + bytes(20), "perhaps the format of AWS Glue's registry"),
         (b"\0\0\0\0\x63x", "40403"),
         (b"\0\0\0\0\1\x06Ann\x52more", "4 bytes follow"),
         (b"\0\0\0\0\1\x06An", "EOF|bytes|read"),

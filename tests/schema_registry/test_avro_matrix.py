@@ -24,7 +24,7 @@ MANY = 4_000
 
 
 def compared(count: int, number: int, java: JavaAvro | None) -> Counts:
-    """Compare cases of a seed, all of them also if some differ."""
+    """Compare cases of a seed, all of them even if some differ."""
     matrix = Matrix(java, Confluent())
 
     @seed(number)
@@ -49,6 +49,7 @@ def check(count: int, number: int, java: JavaAvro | None) -> None:
     assert counts.unexplained == [], f"AVRO_MATRIX_SEED={number}\n" + "\n".join(counts.unexplained)
 
 
+@pytest.mark.all_packages
 def test_a_sample_is_as_others_have_it() -> None:
     try:
         java = JavaAvro()

@@ -141,7 +141,7 @@ async def test_a_class_supplies_nothing_in_columns(registry: SchemaRegistry) -> 
     reader = AvroDeserializer(registry, Keyed)
     await reader.deserialize("t", data)
     found = reader.deserialize_column("t", None, pa.array([data], pa.binary()))
-    assert "no default for it" in str(found.errors[0]) and "'id'" in str(found.errors[0])
+    assert "without a default" in str(found.errors[0]) and "'id'" in str(found.errors[0])
 
 
 async def test_each_record_has_its_own_default(registry: SchemaRegistry) -> None:
@@ -348,16 +348,16 @@ async def test_a_value_of_a_wrong_type_is_refused_by_name(
         ("int", 1 << 31, "more than 32 bits"),
         ("long", 1 << 63, "more than 64 bits"),
         ("float", 1e39, "too large"),
-        ("float", 16_777_217 << 64, "more digits"),
-        ("double", (1 << 53) + 1, "more digits than it keeps"),
+        ("float", 16_777_217 << 64, "too many digits"),
+        ("double", (1 << 53) + 1, "too many digits for it"),
         ("double", 1 << 2000, "too large"),
         ("string", "\ud800", "surrogates"),
         (fixed(2), b"abc", "of 2 bytes, got 3"),
         (COLORS, "GREEN", "not one of its symbols"),
-        (PRICE, D("1.005"), "3 digits behind the point"),
-        (PRICE, D("12345678"), "8 digits before the point"),
+        (PRICE, D("1.005"), "3 digits after the decimal point"),
+        (PRICE, D("12345678"), "8 digits before the decimal point"),
         (PRICE, D("NaN"), "not finite"),
-        (PRICE, D("1E+999999"), "digits before the point"),
+        (PRICE, D("1E+999999"), "digits before the decimal point"),
         (fixed(1, logicalType="decimal", precision=2), D(99), ""),
         (logical("string", "uuid"), "no uuid", "expected a UUID"),
         (record(("n", "int"), name="In"), {}, "no such field"),
@@ -483,7 +483,7 @@ async def test_what_cannot_be_read_is_an_error(
     registry: SchemaRegistry, written: Any, read: Any, value: Any
 ) -> None:
     await registry.set_compatibility("NONE")
-    with pytest.raises(ValueError, match=r"can't be read|no symbol|bytes|digits|no default"):
+    with pytest.raises(ValueError, match=r"can't be read|not a symbol|bytes|digits|default"):
         await there_and_back(registry, written, value, read)
 
 
@@ -517,7 +517,7 @@ async def test_a_decimal_keeps_all_its_digits(registry: SchemaRegistry) -> None:
     assert found == D("12345.67")  # as Java; fastavro rounds it to 12350
 
 
-async def test_a_number_that_is_no_time_of_a_day_is_an_error(registry: SchemaRegistry) -> None:
+async def test_a_number_that_is_not_a_time_of_a_day_is_an_error(registry: SchemaRegistry) -> None:
     for schema, numbers in (
         (logical("int", "time-millis"), (-1, 86_400_000)),
         (logical("long", "time-micros"), (-1, 86_400_000_000)),
@@ -526,7 +526,7 @@ async def test_a_number_that_is_no_time_of_a_day_is_an_error(registry: SchemaReg
         await registry.register(f"{schema['type']}-value", Schema(json.dumps(schema)))
         found = await registry.get_version(f"{schema['type']}-value")
         for each in data:
-            with pytest.raises(ValueError, match="no time of a day"):
+            with pytest.raises(ValueError, match="not a time of day"):
                 await AvroDeserializer(registry).deserialize(
                     "t", b"\0" + found.id.to_bytes(4, "big") + each
                 )

@@ -183,7 +183,7 @@ async def test_each_caller_gets_an_error_of_its_own_and_errors_are_not_kept(
     assert await registry.get_schema(1) == TEXT
 
 
-async def test_close_ends_the_calls_under_way(server: EmbeddedSchemaRegistry) -> None:
+async def test_close_ends_the_calls_in_progress(server: EmbeddedSchemaRegistry) -> None:
     server.delay_s = 0.2
     registry = SchemaRegistry(server.url)
     call = asyncio.create_task(registry.get_schema(1))

@@ -32,7 +32,7 @@ RECORD = {
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=datetime.UTC)
 MIX: dict[str, Any] = {"text": "Ä", "number": 1 << 40, "list": [1.5], "at": NOW, "map": {"k": b"v"}}
 OBJECT = {"title": "Mix", "type": "object", "properties": {"text": {"type": "string"}}}
-# confluent-kafka reads no data of less than 6 bytes, also if the id is in a header.
+# confluent-kafka reads no data of less than 6 bytes, even if the id is in a header.
 AVRO = [(RECORD, MIX), ("string", "a text"), ("bytes", b"\0\1abcd"), (["null", "int"], 1 << 30)]
 
 

@@ -93,7 +93,7 @@ REASONS: dict[str, Callable[[str, str, Any], bool]] = {
 
 
 def reason_for(draft: str, name: str, value: Any) -> str | None:
-    return next((why for why, holds in REASONS.items() if holds(draft, name, value)), None)
+    return next((why for why, keeps in REASONS.items() if keeps(draft, name, value)), None)
 
 
 @pytest.mark.parametrize(
@@ -271,22 +271,22 @@ def filled(kind: type[Message], choices: random.Random, most: int = 9) -> Messag
 
 
 def _set(message: Any, field: Any, choices: random.Random) -> None:
-    held = getattr(message, field.name)
+    kept_back = getattr(message, field.name)
     if field.message_type is None:
         if field.is_repeated:
-            held.extend(_scalar(field, choices) for _ in range(choices.randint(0, 3)))
+            kept_back.extend(_scalar(field, choices) for _ in range(choices.randint(0, 3)))
         else:
             setattr(message, field.name, _scalar(field, choices))
     elif field.message_type.GetOptions().map_entry:
         parts = field.message_type.fields_by_name
         for _ in range(choices.randint(0, 1)):  # more have no order
-            held[_scalar(parts["key"], choices)] = _scalar(parts["value"], choices)
+            kept_back[_scalar(parts["key"], choices)] = _scalar(parts["value"], choices)
     else:
         kind = GetMessageClass(field.message_type)
         if field.is_repeated:
-            held.extend(_message(kind, choices) for _ in range(choices.randint(0, 2)))
+            kept_back.extend(_message(kind, choices) for _ in range(choices.randint(0, 2)))
         else:
-            held.CopyFrom(_message(kind, choices))
+            kept_back.CopyFrom(_message(kind, choices))
 
 
 def _message(kind: type[Message], choices: random.Random) -> Message:
@@ -344,7 +344,7 @@ async def test_protobuf_is_as_confluent_kafka_has_it(kind: type[Message], seed: 
 async def _through_columns(
     registry: SchemaRegistry, serializer: ProtobufSerializer, data: bytes, value: Message
 ) -> None:
-    """A message that a column holds is written as the same message."""
+    """A message that a column keeps is written as the same message."""
     reads = ProtobufDeserializer(registry)
     rows = pa.array([data], pa.binary())
     try:

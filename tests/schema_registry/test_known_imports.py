@@ -108,6 +108,6 @@ async def test_an_import_that_nothing_has_is_named(
     file.message_type.add(name="Order")
     text = base64.b64encode(file.SerializeToString()).decode()
     found = await registry.register("orders-value", Schema(text, "PROTOBUF"))
-    with pytest.raises(SerializationError, match=f"order.proto imports {imports[0]}, which is no"):
+    with pytest.raises(SerializationError, match=f"imports {imports[0]}, which is neither"):
         data = b"\0" + found.id.to_bytes(4, "big") + b"\0"
         await ProtobufDeserializer(registry).deserialize("orders", data)

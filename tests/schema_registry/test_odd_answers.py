@@ -53,7 +53,7 @@ def test_the_table_has_each_call() -> None:
 
 
 async def outcomes(answer: bytes, timeout_ms: float = 20) -> dict[str, Any]:
-    """What each call returns or raises."""
+    """Return the result or error of each call."""
     found: dict[str, Any] = {}
     server = OddServer()
     server.answer = answer

@@ -147,19 +147,19 @@ async def test_what_others_write_is_read_by_the_names_that_the_model_reads(
     data, _ = await JsonSchemaSerializer(registry, {"type": "object"}).serialize("t", {"net": 3})
     assert await JsonSchemaDeserializer(registry, Strict).deserialize("t", data) == Strict(net=3)
     data, _ = await JsonSchemaSerializer(registry, {"type": "object"}).serialize("t", {"net": "x"})
-    with pytest.raises(ValueError, match="/net break 'type'"):
+    with pytest.raises(ValueError, match="/net violate 'type'"):
         await JsonSchemaDeserializer(registry, Strict).deserialize("t", data)
 
 
 @dataclass
-class Holder:
+class Keeper:
     tree: Tree
     around: Around
 
 
 async def test_definitions_of_models_in_a_dataclass_are_found(registry: SchemaRegistry) -> None:
-    value = Holder(Tree(size=1, kids=[Tree(size=2)]), Around(strict=Strict(net=1), many=[ALIASED]))
-    data, _ = await JsonSchemaSerializer(registry, Holder).serialize("t", value)
-    assert await JsonSchemaDeserializer(registry, Holder).deserialize("t", data) == value
-    names = json.loads(json_schema(Holder).text)["$defs"].keys()
+    value = Keeper(Tree(size=1, kids=[Tree(size=2)]), Around(strict=Strict(net=1), many=[ALIASED]))
+    data, _ = await JsonSchemaSerializer(registry, Keeper).serialize("t", value)
+    assert await JsonSchemaDeserializer(registry, Keeper).deserialize("t", data) == value
+    names = json.loads(json_schema(Keeper).text)["$defs"].keys()
     assert names == {"Tree", "Around", "Strict", "Aliased"}
