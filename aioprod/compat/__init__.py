@@ -1,1 +1,1 @@
-"""Other clients' names on aioprod, for programs that are to change clients without an edit."""
+"""The APIs of other clients, implemented on aioprod: programs switch without an edit."""

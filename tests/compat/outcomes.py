@@ -1,4 +1,4 @@
-"""What two clients are compared by."""
+"""The outcomes by which two clients are compared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 async def outcome(call: Awaitable[Any]) -> object:
-    """What a call returned, or the type of its exception."""
+    """Return the result of a call, or the type of its exception."""
     try:
         found = await asyncio.wait_for(asyncio.ensure_future(call), 20)
         if isinstance(found, asyncio.Future):
@@ -28,7 +28,7 @@ def outcome_of(call: Callable[[], Any]) -> object:
 
 
 def record(found: Any) -> tuple[Any, ...]:
-    """What is the same for a record of both clients."""
+    """Return the fields of a record that are equal for both clients."""
     sizes = found.serialized_key_size, found.serialized_value_size
     headers = tuple(found.headers)
     return (found.topic, found.partition, found.offset, found.key, found.value, *sizes, headers)

@@ -1,4 +1,4 @@
-"""What programs do with aiokafka's admin client. Each function returns what it has seen."""
+"""Programs that use aiokafka's admin client. Each function returns what it has seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What groups of aiokafka's consumers do. Each function returns what it has seen."""
+"""Programs that use groups of aiokafka's consumers. Each function returns what it has seen."""
 
 from __future__ import annotations
 

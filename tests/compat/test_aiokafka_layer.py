@@ -1,4 +1,4 @@
-"""What ``aioprod.compat.aiokafka`` does where aiokafka has no outcome to compare with."""
+"""``aioprod.compat.aiokafka`` in cases in which aiokafka has no outcome to compare with."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ async def test_each_future_of_a_refused_batch_has_the_error(broker: EmbeddedClus
 
 
 async def test_futures_end_when_the_producer_does(broker: EmbeddedCluster) -> None:
-    held = broker.on(ApiKey.PRODUCE, hold())
+    kept_back = broker.on(ApiKey.PRODUCE, hold())
     producer = AIOKafkaProducer(
         bootstrap_servers=broker.bootstrap_servers, request_timeout_ms=300, linger_ms=20
     )
@@ -180,7 +180,7 @@ async def test_futures_end_when_the_producer_does(broker: EmbeddedCluster) -> No
     assert all(each.exception() is not None for each in futures)
     with pytest.raises(ProducerClosed):
         await producer.send("orders", b"late")
-    held.release()
+    kept_back.release()
 
 
 async def test_the_size_of_headers_counts(broker: EmbeddedCluster) -> None:

@@ -69,15 +69,18 @@ def test_methods_have_the_same_parameters_and_defaults(kind: str) -> None:
     assert theirs.keys() <= ours.keys()
     different = {}
     for name in theirs.keys() & ours.keys():
-        told = sorted(parameters(theirs[name]), key=str), sorted(parameters(ours[name]), key=str)
+        reported = (
+            sorted(parameters(theirs[name]), key=str),
+            sorted(parameters(ours[name]), key=str),
+        )
         # The order of settings is free: they are given by name.
         same = (
-            told[0] == told[1]
+            reported[0] == reported[1]
             if name == "__init__"
             else parameters(theirs[name]) == parameters(ours[name])
         )
         if not same:
-            different[name] = told
+            different[name] = reported
     assert different == {}
 
 
@@ -127,4 +130,4 @@ def test_after_install_programs_get_this_package() -> None:
 
 def test_install_refuses_after_an_import_of_aiokafka() -> None:
     done = run("import aiokafka, aioprod.compat.aiokafka as compat; compat.install()")
-    assert "RuntimeError: aiokafka was imported already, from" in done.stderr
+    assert "RuntimeError: aiokafka was already imported, from" in done.stderr

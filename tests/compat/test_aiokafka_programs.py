@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = {
     "faststream": ["faststream[kafka]"],
     "kstreams": ["kstreams"],
-    # Its default assignor is kafka-python's: with 2.3 and 3 it fails with aiokafka, too.
+    # Its default assignor is kafka-python's: with 2.3 and 3 it fails with aiokafka.
     "taskiq": ["taskiq-aio-kafka", "kafka-python==2.2.21"],
     "opentelemetry": ["aiokafka", "opentelemetry-instrumentation-aiokafka", "opentelemetry-sdk"],
 }
@@ -41,12 +41,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-def seen_by(client: str, program: str, python: Path) -> object:
-    """What a program prints, with a broker of its own."""
+def seen_by(client: str, program: str, python: Path, *packages: Path) -> object:
+    """Run a program with its own broker, and return what it prints."""
     with EmbeddedCluster.in_thread() as broker:
         done = subprocess.run(
             [python, PROGRAMS / f"{program}_program.py", client, broker.bootstrap_servers],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*packages, ROOT)))},
             capture_output=True,
             text=True,
             timeout=90,
@@ -69,3 +69,16 @@ def test_a_program_has_the_same_outcome(program: str, environment: Path) -> None
 @pytest.mark.timeout(900)
 def test_a_test_of_faststream_has_the_broker_in_its_event_loop(environment: Path) -> None:
     assert seen_by("aioprod", "faststream_testing", environment) == [["20", "30", "40"], 3]
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(900)
+def test_taskiq_runs_with_kafka_python_3(environment: Path, tmp_path: Path) -> None:
+    """Its partitioners are objects with a method, and its assignors get other arguments."""
+    subprocess.run(
+        [environment, "-m", "pip", "install", "-q", "--target", tmp_path, "kafka-python>=3"],
+        check=True,
+        timeout=600,
+    )
+    theirs = seen_by("aiokafka", "taskiq", environment)  # with kafka-python 2.2
+    assert seen_by("aioprod", "taskiq", environment, tmp_path) == theirs

@@ -1,5 +1,5 @@
-"""``aioprod.compat.aiokafka`` and a topic that is deleted and created again: it reads ahead, and
-what it has read of the deleted topic is void.
+"""``aioprod.compat.aiokafka`` with a recreated topic: records that it has read ahead from the
+deleted topic are dropped.
 """
 
 from __future__ import annotations

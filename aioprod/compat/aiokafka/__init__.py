@@ -1,4 +1,4 @@
-"""aiokafka's names, settings and errors, on aioprod.
+"""aiokafka's API, implemented on aioprod: its names, settings and errors.
 
 Import names from here in place of ``aiokafka``. For programs that can't be changed, call
 :func:`install` before they are imported: ``import aiokafka`` then means this package.
@@ -19,7 +19,7 @@ from aioprod.compat.aiokafka.structs import (
 )
 
 __version__ = "0.14.0"
-"""The version of aiokafka whose behavior this is."""
+"""The version of aiokafka that this package behaves like."""
 
 __all__ = [
     "AIOKafkaConsumer",

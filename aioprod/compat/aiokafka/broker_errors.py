@@ -1,16 +1,19 @@
-"""The exceptions of ``aiokafka.errors`` that have a number in the protocol."""
+"""The exceptions of ``aiokafka.errors`` that have an error code in the protocol."""
 
 from __future__ import annotations
 
+from typing import Any as _Any
+
 from aioprod.error_codes import ErrorCode as _ErrorCode
+from aioprod.errors import restored as _restored
 
 
 class KafkaError(RuntimeError):
-    """Base class of the errors, except for ConsumerStoppedError and IllegalOperation.
+    """Base class of the errors, except ConsumerStoppedError and IllegalOperation.
 
     Attributes:
         retriable: whether another attempt may succeed.
-        invalid_metadata: whether the metadata was out of date.
+        invalid_metadata: whether the client's metadata is out of date.
     """
 
     retriable = False
@@ -20,6 +23,10 @@ class KafkaError(RuntimeError):
         name = type(self).__name__
         return f"{name}: {super().__str__()}" if self.args else name
 
+    def __reduce__(self) -> tuple[_Any, ...]:
+        # The constructor of some adds its text to the arguments.
+        return _restored, (type(self), self.args), self.__dict__
+
 
 class BrokerResponseError(KafkaError):
     """A broker responded with an error code.
@@ -27,11 +34,14 @@ class BrokerResponseError(KafkaError):
     Attributes:
         errno: the code.
         message: its name in the protocol.
-        description: what it means.
+        description: its meaning.
     """
 
-    errno: int
-    message: str
+    retriable: bool
+    invalid_metadata: bool
+
+    errno: int | None = None
+    message: str | None = None
     description: str = ""
 
     def __init_subclass__(
@@ -368,7 +378,7 @@ CoordinatorLoadInProgressError = GroupLoadInProgressError
 CoordinatorNotAvailableError = GroupCoordinatorNotAvailableError
 NotCoordinatorError = NotCoordinatorForGroupError
 kafka_errors: dict[int, type[BrokerResponseError]] = {
-    kind.errno: kind for kind in BrokerResponseError.__subclasses__()
+    kind.errno: kind for kind in BrokerResponseError.__subclasses__() if kind.errno is not None
 }
 
 

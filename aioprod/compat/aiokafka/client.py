@@ -1,4 +1,4 @@
-"""What instrumentation reads of ``producer.client`` and ``consumer._client``."""
+"""The part of ``producer.client`` and ``consumer._client`` that instrumentation reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ClientView:
         self._partitions_of = partitions_of
         self.partitions: dict[str, set[int]] = {}
 
-    async def know(self, partitions: Iterable[TopicPartition]) -> None:
+    async def look_up(self, partitions: Iterable[TopicPartition]) -> None:
         """Look up the partitions of topics that are not known yet."""
         for topic in {tp.topic for tp in partitions} - self.partitions.keys():
             await self._wait_on_metadata(topic)

@@ -9,7 +9,7 @@ from aioprod.compat.aiokafka.broker_errors import KafkaError
 
 
 class IllegalStateError(KafkaError):
-    """The state of the client does not allow the call."""
+    """The call is not allowed in the client's state."""
 
 
 class IllegalArgumentError(KafkaError):
@@ -36,7 +36,7 @@ class KafkaProtocolError(KafkaError):
 
 
 class CorrelationIdError(KafkaProtocolError):
-    """A response has the id of another request."""
+    """A response has another correlation id than its request."""
 
     retriable = True
 
@@ -67,7 +67,7 @@ class MetadataEmptyBrokerList(KafkaError):
 
 
 class UnrecognizedBrokerVersion(KafkaError):
-    """The version of a broker is unknown."""
+    """The broker's version is unknown."""
 
 
 class IncompatibleBrokerVersion(KafkaError):
@@ -82,7 +82,7 @@ class CommitFailedError(KafkaError):
     def __init__(self, *args: Any) -> None:
         super().__init__(
             "the group has rebalanced, and another member may have the partitions; process records "
-            "in less time than max_poll_interval_ms, or get fewer at once by max_poll_records",
+            "in less time than max_poll_interval_ms, or get fewer of them with max_poll_records",
             *args,
         )
 
@@ -127,7 +127,7 @@ class ConsumerStoppedError(Exception):
 
 
 class IllegalOperation(Exception):
-    """The settings do not allow the call, such as a commit without ``group_id``."""
+    """The settings rule out the call, such as a commit without ``group_id``."""
 
 
 class NoOffsetForPartitionError(KafkaError):

@@ -21,8 +21,8 @@ def create_ssl_context(
     """Return a context for ``ssl_context`` that verifies the broker's certificate and host name.
 
     Args:
-        cafile, capath, cadata: the trusted authorities; the system's by default.
-        certfile, keyfile, password: the client's certificate and its key.
+        cafile, capath, cadata: the trusted certificate authorities; the system's by default.
+        certfile, keyfile, password: the client's certificate, its key, and the key's password.
     """
     context = ssl.create_default_context(
         ssl.Purpose.SERVER_AUTH, cafile=cafile, capath=capath, cadata=cadata

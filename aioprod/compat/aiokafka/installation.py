@@ -35,12 +35,13 @@ MODULES = (
 
 
 def install() -> None:
-    """Make ``import aiokafka``, and imports of its modules, mean this package in this process.
+    """Make ``import aiokafka``, and imports of its modules, return this package.
 
-    Call it before the first import of aiokafka. A second call does nothing.
+    Only this process is changed. Call it before the first import of aiokafka; a second call does
+    nothing.
 
     Raises:
-        RuntimeError: if aiokafka was imported already: its names may be in use.
+        RuntimeError: if aiokafka was already imported, since its names may be in use.
     """
     ours = import_module(HOME)
     present = sys.modules.get("aiokafka")
@@ -48,7 +49,7 @@ def install() -> None:
         return
     if present is not None:
         raise RuntimeError(
-            f"aiokafka was imported already, from {present.__file__}: call install() before the "
+            f"aiokafka was already imported, from {present.__file__}: call install() before the "
             "first import of aiokafka"
         )
     sys.modules["aiokafka"] = ours

@@ -9,7 +9,7 @@ from typing import Any
 from aioprod import OAuthToken
 from aioprod.compat.aiokafka.abc import AbstractTokenProvider
 
-# What both clients have; the values mean the same.
+# Settings that both clients have, with the same values.
 _SAME_FOR_ALL = (
     "client_id",
     "metadata_max_age_ms",
@@ -18,15 +18,15 @@ _SAME_FOR_ALL = (
     "security_protocol",
     "ssl_context",
 )
-_NEVER_MS = -1  # of connections_max_idle_ms
+_NEVER_MS = -1  # value of connections_max_idle_ms
 
 
 def warn_deprecated(loop: object, api_version: object) -> None:
-    """Give the warnings that aiokafka gives for settings without a meaning."""
+    """Issue the warnings that aiokafka issues for settings without an effect."""
     for name, given in (("loop", loop), ("api_version", api_version)):
         if given is not None:
             warnings.warn(
-                f"{name} is deprecated in aiokafka, and has no effect",
+                f"{name} is deprecated in aiokafka and has no effect",
                 DeprecationWarning,
                 stacklevel=3,
             )
@@ -74,7 +74,7 @@ def client_settings(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_security(given: Mapping[str, Any]) -> None:
-    """Raise the ValueErrors of aiokafka, with its texts."""
+    """Raise aiokafka's ValueErrors, with the same text."""
     protocol, mechanism = given["security_protocol"], given["sasl_mechanism"]
     if protocol not in ("SSL", "PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL"):
         raise ValueError(f"`security_protocol` should be SSL or PLAINTEXT: {protocol!r}")
@@ -100,7 +100,7 @@ def producer_settings(given: Mapping[str, Any]) -> dict[str, Any]:
         "delivery_timeout_ms": int(timeout_ms + given["linger_ms"] + 1),
     }
     if not given["enable_idempotence"]:
-        # aiokafka has one request in flight for each broker, which keeps the order.
+        # As in aiokafka, one request in flight for each broker keeps the order.
         settings["max_in_flight_requests_per_connection"] = 1
     if given["transactional_id"] is not None:
         settings["transactional_id"] = given["transactional_id"]
@@ -135,9 +135,9 @@ def consumer_settings(given: Mapping[str, Any]) -> dict[str, Any]:
         "client_rack": given["client_rack"] or "",
         "default_api_timeout_ms": given["request_timeout_ms"],
         "allow_auto_create_topics": True,
-        # Records are read ahead, so the layer knows what the application has processed.
+        # Records are read ahead: only the driver knows which ones the application has taken.
         "enable_auto_commit": False,
-        # The layer polls all the time; this only limits how long a rebalance may take.
+        # The driver polls all the time, so this only limits how long a rebalance may take.
         "max_poll_interval_ms": given["session_timeout_ms"]
         if rebalance_ms is None
         else rebalance_ms,
@@ -145,7 +145,7 @@ def consumer_settings(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Tokens:
-    """Calls aiokafka's provider of tokens."""
+    """Calls a token provider of aiokafka."""
 
     def __init__(self, provider: AbstractTokenProvider) -> None:
         self._provider = provider

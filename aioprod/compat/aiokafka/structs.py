@@ -45,7 +45,7 @@ class PartitionMetadata(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A position to commit: the offset of the next record to read, and any text."""
+    """A position to commit: the offset of the next record to read, and any text as metadata."""
 
     offset: int
     metadata: str
@@ -100,7 +100,7 @@ class ConsumerRecord(Generic[KT, VT]):
 
 
 def check_offsets(offsets: Any) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return offsets to commit, each given as an offset or (offset, metadata).
+    """Check offsets to commit, each given as an offset or as (offset, metadata).
 
     Raises:
         ValueError, TypeError: if one is invalid.

@@ -1,4 +1,4 @@
-"""Converts aioprod's errors to those of aiokafka."""
+"""Converts aioprod's errors to aiokafka's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FENCED = (aioprod.ErrorCode.INVALID_PRODUCER_EPOCH, aioprod.ErrorCode.PRODUCER_
 
 
 def translated(error: BaseException) -> BaseException:
-    """Return aiokafka's error for one of aioprod; other errors unchanged."""
+    """Return aiokafka's error for an error of aioprod; other errors unchanged."""
     if not isinstance(error, aioprod.KafkaError) or isinstance(error, aioprod.ConfigError):
         return error
     found: Exception | None = None
@@ -59,7 +59,7 @@ def translated(error: BaseException) -> BaseException:
 
 @contextmanager
 def aiokafka_errors() -> Iterator[None]:
-    """Raise aioprod's errors as those of aiokafka."""
+    """Convert errors of aioprod that are raised in the body to aiokafka's."""
     try:
         yield
     except aioprod.KafkaError as error:

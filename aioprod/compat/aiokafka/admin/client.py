@@ -34,13 +34,13 @@ from aioprod.public_module import Uncopyable
 K = TypeVar("K")
 
 _TRANSACTION = 1
-# Of settings that were made for the resource itself.
+# Sources of settings that were set on the resource itself.
 _OWN_SOURCES = (ConfigSource.DYNAMIC_TOPIC_CONFIG, ConfigSource.DYNAMIC_BROKER_CONFIG)
 
 
 class AIOKafkaAdminClient(Uncopyable):
-    """Manages topics, settings, groups and records: aiokafka's admin client, on
-    :class:`aioprod.Admin`. docs/aiokafka.md has the differences.
+    """aiokafka's admin client, implemented on :class:`aioprod.Admin`. docs/aiokafka.md lists the
+    differences.
     """
 
     def __init__(
@@ -189,34 +189,36 @@ class AIOKafkaAdminClient(Uncopyable):
     async def describe_configs(
         self, config_resources: list[ConfigResource], include_synonyms: bool = False
     ) -> list[DescribeConfigsResponse]:
-        """Return settings: a response for each broker, and one for all topics."""
+        """Return settings: one response for each broker, and one for all topics."""
 
         async def describe(group: list[ConfigResource]) -> DescribeConfigsResponse:
-            found = [await self._described(each, include_synonyms) for each in group]
+            found = [await self._describe_config(each, include_synonyms) for each in group]
             return DescribeConfigsResponse(0, found)
 
-        brokers, topics = _by_place(config_resources)
+        brokers, topics = _by_broker(config_resources)
         with aiokafka_errors():
             return [await describe(group) for group in (*brokers, topics) if group]
 
     async def alter_configs(
         self, config_resources: list[ConfigResource]
     ) -> list[AlterConfigsResponse]:
-        """Replace all settings of topics and brokers: settings that are not given get their
-        defaults. Return a response for all topics, and one for each broker.
+        """Replace all settings of topics and brokers; a setting that is not given is reset to its
+        default. Return one response for all topics, and one for each broker.
         """
 
         async def alter(group: list[ConfigResource]) -> AlterConfigsResponse:
-            return AlterConfigsResponse(0, [await self._altered(each) for each in group])
+            return AlterConfigsResponse(0, [await self._alter_config(each) for each in group])
 
-        brokers, topics = _by_place(config_resources)
+        brokers, topics = _by_broker(config_resources)
         with aiokafka_errors():
             return [await alter(group) for group in (topics, *brokers)]
 
-    async def _described(self, asked: ConfigResource, include_synonyms: bool) -> tuple[Any, ...]:
-        resource = _resource(asked)
+    async def _describe_config(
+        self, given: ConfigResource, include_synonyms: bool
+    ) -> tuple[Any, ...]:
+        resource = _resource(given)
         found = await self._admin.describe_configs(
-            [resource], names=asked.configs or None, include_synonyms=include_synonyms
+            [resource], names=given.configs or None, include_synonyms=include_synonyms
         )
         entries = [
             (
@@ -231,15 +233,15 @@ class AIOKafkaAdminClient(Uncopyable):
         ]
         return (*_error(found, resource), int(resource.type), resource.name, entries)
 
-    async def _altered(self, asked: ConfigResource) -> tuple[Any, ...]:
-        resource = _resource(asked)
+    async def _alter_config(self, given: ConfigResource) -> tuple[Any, ...]:
+        resource = _resource(given)
         present = await self._admin.describe_configs([resource])
         changes: dict[str, str | None] = {
             each.name: None
             for each in present.successes.get(resource, {}).values()
             if each.source in _OWN_SOURCES
         }
-        changes |= asked.configs or {}
+        changes |= given.configs or {}
         done = (
             present
             if present.errors or not changes
@@ -250,7 +252,7 @@ class AIOKafkaAdminClient(Uncopyable):
     # -- groups and records ------------------------------------------------------------------------
 
     async def find_coordinator(self, group_id: str, coordinator_type: int = 0) -> int:
-        """Return the node id of the coordinator of a group, or with 1 of a transactional id."""
+        """Return the node id of a group's coordinator, or with type 1 of a transactional id's."""
         with aiokafka_errors():
             return await self._admin.find_coordinator(
                 group_id, transactional=coordinator_type == _TRANSACTION
@@ -262,7 +264,7 @@ class AIOKafkaAdminClient(Uncopyable):
         group_coordinator_id: int | None = None,
         include_authorized_operations: bool = False,
     ) -> list[DescribeGroupsResponse]:
-        """Return the members of groups: a response for each coordinator. A group that does not
+        """Return the members of groups: one response for each coordinator. A group that does not
         exist is "Dead".
         """
         by_node: dict[int, list[str]] = {}
@@ -282,7 +284,7 @@ class AIOKafkaAdminClient(Uncopyable):
     async def list_consumer_groups(
         self, broker_ids: list[int] | None = None
     ) -> list[tuple[str, str]]:
-        """Return the ids and protocol types of the groups that all, or these brokers coordinate."""
+        """Return ids and protocol types of the groups of these coordinators, or of all brokers."""
         with aiokafka_errors():
             found = await self._admin.list_groups(brokers=broker_ids)
         return [(each.group_id, each.protocol_type) for each in found.values()]
@@ -293,7 +295,7 @@ class AIOKafkaAdminClient(Uncopyable):
         group_coordinator_id: int | None = None,
         partitions: Iterable[TopicPartition] | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return a group's committed offsets; -1 for given partitions without one."""
+        """Return a group's committed offsets; -1 for given partitions without an offset."""
         with aiokafka_errors():
             found = await self._admin.list_consumer_group_offsets(group_id, partitions)
             return {
@@ -306,7 +308,7 @@ class AIOKafkaAdminClient(Uncopyable):
         records_to_delete: Mapping[TopicPartition, RecordsToDelete],
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, int]:
-        """Delete records, and return the first offsets that are left."""
+        """Delete the records before an offset, and return each partition's new first offset."""
         wanted = {tp: each.before_offset for tp, each in records_to_delete.items()}
         with aiokafka_errors():
             found = await self._admin.delete_records(wanted, timeout_ms=timeout_ms)
@@ -325,10 +327,10 @@ def _resource(given: ConfigResource) -> OurConfigResource:
     return OurConfigResource(OurConfigResourceType(given.resource_type), str(given.name))
 
 
-def _by_place(
+def _by_broker(
     resources: list[ConfigResource],
 ) -> tuple[list[list[ConfigResource]], list[ConfigResource]]:
-    """Return the resources of each broker, and those that any broker knows."""
+    """Split resources into those of each broker, and those that any broker can describe."""
     brokers: dict[int, list[ConfigResource]] = {}
     topics = []
     for each in resources:

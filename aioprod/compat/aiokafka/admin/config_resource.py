@@ -17,10 +17,10 @@ class ConfigResource:
     """A topic or a broker, and its settings.
 
     Args:
-        resource_type: also as text, such as ``"topic"``.
-        name: of the topic, or the node id.
-        configs: names and new values; to describe settings, only the names count, and None or an
-            empty dict mean all.
+        resource_type: the type, or its name, such as ``"topic"``.
+        name: the topic, or the broker's node id.
+        configs: names and new values. When settings are described, only the names are used; None or
+            an empty dict means all settings.
     """
 
     def __init__(

@@ -6,8 +6,8 @@ from aioprod.compat.aiokafka.errors import IllegalArgumentError
 
 
 class NewTopic:
-    """A topic to create: with numbers of partitions and replicas, or with both as -1 and the
-    replicas of each partition.
+    """A topic to create: with a number of partitions and a replication factor, or with both as -1
+    and the replicas of each partition.
     """
 
     def __init__(
@@ -26,5 +26,5 @@ class NewTopic:
         self.name = name
         self.num_partitions = num_partitions
         self.replication_factor = replication_factor
-        self.replica_assignments = replica_assignments or {}
-        self.topic_configs = topic_configs or {}
+        self.replica_assignments: dict[int, list[int]] = replica_assignments or {}
+        self.topic_configs: dict[str, str] = topic_configs or {}

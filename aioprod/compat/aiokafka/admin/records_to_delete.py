@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class RecordsToDelete:
-    """Records before an offset."""
+    """The records before an offset."""
 
     def __init__(self, before_offset: int) -> None:
         self.before_offset = before_offset

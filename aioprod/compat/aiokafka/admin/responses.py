@@ -1,16 +1,16 @@
-"""What calls of the admin client return: aiokafka returns the broker's responses."""
+"""The responses that the admin client returns, with the fields of aiokafka's."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
 Fields = tuple["str | tuple[str, Fields]", ...]
-"""Names; a list of tuples has those of their items, too."""
+"""Names of fields. A field that is a list of tuples also has the names of their items."""
 
 
 class Response:
-    """A response: its fields are attributes, lists have tuples. ``to_object()`` returns the same as
-    dictionaries.
+    """A response: its fields are attributes, its lists contain tuples. ``to_object()`` returns
+    dictionaries instead.
     """
 
     FIELDS: ClassVar[Fields]
@@ -44,7 +44,10 @@ def _as_dict(fields: Fields, values: Any) -> dict[str, Any]:
 class CreateTopicsResponse(Response):
     """The outcome of each topic; ``error_code`` is 0 for success."""
 
-    FIELDS = ("throttle_time_ms", ("topic_errors", ("topic", "error_code", "error_message")))
+    FIELDS: ClassVar[Fields] = (
+        "throttle_time_ms",
+        ("topic_errors", ("topic", "error_code", "error_message")),
+    )
 
 
 class CreatePartitionsResponse(CreateTopicsResponse):
@@ -54,7 +57,7 @@ class CreatePartitionsResponse(CreateTopicsResponse):
 class DeleteTopicsResponse(Response):
     """The outcome of each topic; ``error_code`` is 0 for success."""
 
-    FIELDS = ("throttle_time_ms", ("topic_error_codes", ("topic", "error_code")))
+    FIELDS: ClassVar[Fields] = ("throttle_time_ms", ("topic_error_codes", ("topic", "error_code")))
 
 
 _RESOURCE = ("error_code", "error_message", "resource_type", "resource_name")
@@ -63,13 +66,13 @@ _RESOURCE = ("error_code", "error_message", "resource_type", "resource_name")
 class AlterConfigsResponse(Response):
     """The outcome of each resource; ``error_code`` is 0 for success."""
 
-    FIELDS = ("throttle_time_ms", ("resources", _RESOURCE))
+    FIELDS: ClassVar[Fields] = ("throttle_time_ms", ("resources", _RESOURCE))
 
 
 class DescribeConfigsResponse(Response):
     """The settings of each resource."""
 
-    FIELDS = (
+    FIELDS: ClassVar[Fields] = (
         "throttle_time_ms",
         (
             "resources",
@@ -89,9 +92,9 @@ class DescribeConfigsResponse(Response):
 
 
 class DescribeGroupsResponse(Response):
-    """The members of each group; ``member_metadata`` and ``member_assignment`` as encoded."""
+    """The members of each group; ``member_metadata`` and ``member_assignment`` are encoded."""
 
-    FIELDS = (
+    FIELDS: ClassVar[Fields] = (
         "throttle_time_ms",
         (
             "groups",

@@ -44,9 +44,9 @@ T = TypeVar("T")
 
 
 class AIOKafkaConsumer(Uncopyable):
-    """Reads records from Kafka: aiokafka's consumer, on :class:`aioprod.Consumer`.
+    """aiokafka's consumer, implemented on :class:`aioprod.Consumer`.
 
-    docs/aiokafka.md has the differences. Settings, defaults and errors are aiokafka's.
+    Settings, defaults and errors are aiokafka's. docs/aiokafka.md lists the differences.
     """
 
     def __init__(
@@ -162,25 +162,25 @@ class AIOKafkaConsumer(Uncopyable):
         await self.stop()
 
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord[Any, Any]:
-        """Return the next record, of these partitions if any are given; wait without a limit."""
+        """Return the next record, only of ``partitions`` if any are given; wait without a limit."""
         if not partitions and (record := self._ahead.take_one()) is not None:
             return record
         while True:
-            found = await self._taken(partitions, 1, None)
+            found = await self._records(partitions, 1, None)
             for records in found.values():
                 return records[0]
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
-        """Return the records that are there; wait ``timeout_ms``, or until ``stop``, for one."""
+        """Return the buffered records; if there are none, wait up to ``timeout_ms`` for one."""
         if max_records is not None:
             check_most("max_records", max_records)
         if self._closed:
             raise ConsumerStoppedError
         most = max_records or self._max_poll_records
         try:
-            return await self._taken(partitions, most, timeout_ms / 1000)
+            return await self._records(partitions, most, timeout_ms / 1000)
         except ConsumerStoppedError:
             return {}
 
@@ -198,7 +198,7 @@ class AIOKafkaConsumer(Uncopyable):
             except RecordTooLargeError:
                 continue
 
-    async def _taken(
+    async def _records(
         self, chosen: tuple[TopicPartition, ...], most: int | None, timeout_s: float | None
     ) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
         check_partitions(chosen, AssertionError)
@@ -223,7 +223,7 @@ class AIOKafkaConsumer(Uncopyable):
         pattern: str | None = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
-        """Read these topics, or all that match ``pattern``, in place of earlier ones."""
+        """Subscribe to topics, or to all that match ``pattern``, instead of the earlier ones."""
         if bool(topics) == bool(pattern):
             raise TypeError("subscribe: give topics, or a pattern, not both")
         if listener is not None and not isinstance(listener, ConsumerRebalanceListener):
@@ -235,17 +235,17 @@ class AIOKafkaConsumer(Uncopyable):
         self._change()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions."""
+        """Assign exactly these partitions."""
         self._subscribed.assign(partitions)
         self._change()
 
     def unsubscribe(self) -> None:
-        """Read nothing, and leave the group."""
+        """Unsubscribe, and leave the group."""
         self._subscribed.clear()
         self._change()
 
     def subscription(self) -> frozenset[str]:
-        """Return the subscribed topics; with a pattern those that match so far."""
+        """Return the subscribed topics; with a pattern, those that match so far."""
         if self._subscribed.pattern is not None:
             return self._consumer.subscription()
         return frozenset(self._subscribed.topics)
@@ -257,11 +257,11 @@ class AIOKafkaConsumer(Uncopyable):
         return self._consumer.assignment() if self._subscribed.waits_for_assignment else frozenset()
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Return no records of these until ``resume``."""
+        """Return no records of these partitions until ``resume``."""
         self._set_paused(partitions, True)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Return records of these again."""
+        """Return records of these partitions again."""
         self._set_paused(partitions, False)
 
     def paused(self) -> set[TopicPartition]:
@@ -269,7 +269,7 @@ class AIOKafkaConsumer(Uncopyable):
         return {tp for tp in self.assignment() if self._ahead[tp].paused}
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """Return the partitions of a topic that was read or asked about; None for others."""
+        """Return a topic's partitions; None if the consumer has not looked it up."""
         return self._client.partitions.get(topic)
 
     async def topics(self) -> set[str]:
@@ -342,7 +342,7 @@ class AIOKafkaConsumer(Uncopyable):
         return None if offset is None else offset.offset
 
     async def position(self, partition: TopicPartition) -> int:
-        """Return the offset of the next record that the application gets."""
+        """Return the offset of the next record for the application."""
         self._check_assigned([partition])
         return await self._call(lambda: self._driver.position(partition))
 
@@ -384,7 +384,7 @@ class AIOKafkaConsumer(Uncopyable):
         for tp, timestamp in asked.items():
             if timestamp < 0:
                 raise ValueError(f"The target time for partition {tp} is {timestamp}: negative")
-        await self._client.know(asked)
+        await self._client.look_up(asked)
         found = await self._call(lambda: self._consumer.offsets_for_times(asked))
         return {tp: at and OffsetAndTimestamp(at.offset, at.timestamp) for tp, at in found.items()}
 
@@ -392,26 +392,26 @@ class AIOKafkaConsumer(Uncopyable):
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
         """Return the first offset of each partition."""
-        await self._client.know(partitions)
+        await self._client.look_up(partitions)
         return await self._call(lambda: self._consumer.beginning_offsets(partitions))
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offset after the last record of each partition."""
-        await self._client.know(partitions)
+        await self._client.look_up(partitions)
         return await self._call(lambda: self._consumer.end_offsets(partitions))
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """Return the high watermark as of the last fetch; None before the first."""
+        """Return the high watermark of the last fetch; None before the first one."""
         assert partition in self.assignment(), "Partition is not assigned"
         return self._consumer.highwater(partition)
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """Return the last stable offset as of the last fetch; None before the first."""
+        """Return the last stable offset of the last fetch; None before the first one."""
         assert partition in self.assignment(), "Partition is not assigned"
         return self._consumer.last_stable_offset(partition)
 
     def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
-        """Return when records came last, in milliseconds since 1970."""
+        """Return when records last arrived, in milliseconds since 1970."""
         assert partition in self.assignment(), "Partition is not assigned"
         return self._ahead[partition].polled_ms
 
@@ -436,8 +436,8 @@ class AIOKafkaConsumer(Uncopyable):
             return await (self._driver.post(function) if self._started else function())
 
     def _post(self, function: Callable[[], Awaitable[None]]) -> None:
-        """Run a call whose error the next call for records raises."""
-        self._driver.post(function).add_done_callback(self._ahead.fail_as)
+        """Run a call in the background; the next call for records raises its error."""
+        self._driver.post(function).add_done_callback(self._ahead.fail_with)
 
     @property
     def _coordinator(self) -> aioprod.ConsumerGroupMetadata:

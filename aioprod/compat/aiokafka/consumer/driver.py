@@ -1,5 +1,5 @@
-"""The task that owns the aioprod consumer: it reads ahead, does the group's work in the background,
-and runs the calls of all other tasks, since an aioprod consumer belongs to one task.
+"""The task that owns the aioprod consumer. It reads ahead, takes part in the group's rebalances,
+and runs the calls of all other tasks, since an aioprod consumer may be used by one task only.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from aioprod import TopicPartition
 from aioprod.compat.aiokafka.abc import ConsumerRebalanceListener
 from aioprod.compat.aiokafka.consumer.read_ahead import ReadAhead
 from aioprod.compat.aiokafka.errors import ConsumerStoppedError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
+from aioprod.running_loop import start_task
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 T = TypeVar("T")
 
-# Records that are taken from the aioprod consumer at once.
+# The most records to take from the aioprod consumer in one call.
 _CHUNK = 1_000
 
 
@@ -31,18 +32,18 @@ class _Call(NamedTuple):
 
 
 class Driver(aioprod.RebalanceListener):
-    """See the module.
+    """The task that owns the aioprod consumer; see the module.
 
     Args:
-        auto_commit_s: the interval of automatic commits; None for none.
-        max_idle_s: after this time without a call for records, nothing is polled, and the consumer
+        auto_commit_s: the interval of automatic commits; None turns them off.
+        max_idle_s: after this time without a call for records, the consumer stops polling and
             leaves its group.
         in_group: whether ``listener`` is called.
 
     Attributes:
-        listener: the application's.
+        listener: the application's rebalance listener.
         subscribe: subscribes to the topics; None for assigned partitions.
-        left: whether the consumer has left its group since nothing asked for records.
+        left: whether the consumer has left its group because the application did not call it.
         assigned: set when partitions of this subscription were assigned.
     """
 
@@ -71,9 +72,9 @@ class Driver(aioprod.RebalanceListener):
         self._next_commit = 0.0
         self.listener: ConsumerRebalanceListener | None = None
         self.subscribe: Callable[[], None] | None = None
-        self.left = False
-        self._given_up: set[TopicPartition] = set()
-        self.assigned = asyncio.Event()
+        self.left: bool = False
+        self._released: set[TopicPartition] = set()
+        self.assigned: asyncio.Event = asyncio.Event()
         self.has_subscription = False
 
     # -- for other tasks ---------------------------------------------------------------------------
@@ -84,12 +85,12 @@ class Driver(aioprod.RebalanceListener):
         self._next_commit = loop.time() + (self._auto_commit_s or 0)
         self._ahead.now = loop.time
         self._ahead.last_call = loop.time()
-        self._task = loop.create_task(self._run(), name="aiokafka consumer")
+        self._task = start_task(self._run(), name="aiokafka consumer")
 
     def post(self, function: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
         """Run a call in the task, after earlier ones."""
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        if self._closing:
+        if self._closing or (self._task is not None and self._task.done()):
             outcome.set_exception(ConsumerStoppedError())
         else:
             self._calls.append(_Call(function, outcome))
@@ -97,7 +98,7 @@ class Driver(aioprod.RebalanceListener):
         return outcome
 
     def wake(self) -> None:
-        """Make the task look for calls, and for partitions to pause or resume."""
+        """Wake the task, which runs calls, and pauses or resumes partitions."""
         self._wake.set()
         if not self._in_listener:
             self._interrupt()
@@ -112,10 +113,14 @@ class Driver(aioprod.RebalanceListener):
                 await asyncio.wait([self._task])
             finally:
                 self._task.cancel()
-        for call in self._calls:
-            if not call.outcome.done():
-                call.outcome.set_exception(ConsumerStoppedError())
-                call.outcome.exception()  # its caller may not await it
+        self._refuse_calls()
+
+    def _refuse_calls(self) -> None:
+        while self._calls:
+            outcome = self._calls.popleft().outcome
+            if not outcome.done():
+                outcome.set_exception(ConsumerStoppedError())
+                outcome.exception()  # its caller may not await it
 
     def abandon(self) -> None:
         """Close a consumer that was not stopped."""
@@ -124,11 +129,11 @@ class Driver(aioprod.RebalanceListener):
             self._task.cancel()
 
     async def positions(self) -> dict[TopicPartition, int]:
-        """Return the known positions of the application; only for calls in the task."""
+        """Return the application's known positions; only for calls in the task."""
         found = {}
         for tp in self._consumer.assignment():
             partition = self._ahead[tp]
-            if partition.moving:  # a seek is under way
+            if partition.moving:  # a seek is in progress
                 if partition.next_offset is not None:
                     found[tp] = partition.next_offset
                 continue
@@ -142,7 +147,7 @@ class Driver(aioprod.RebalanceListener):
         return found
 
     async def position(self, tp: TopicPartition) -> int:
-        """Return the position of the application; only for calls in the task."""
+        """Return the application's position; only for calls in the task."""
         partition = self._ahead[tp]
         if partition.records:
             taken = partition.next_offset
@@ -150,16 +155,16 @@ class Driver(aioprod.RebalanceListener):
         return await self._consumer.position(tp)
 
     async def unsubscribe(self) -> None:
-        """Read nothing; only for calls in the task. The listener of the next subscription is called
-        for the partitions, as in aiokafka.
+        """Unsubscribe; only for calls in the task. As in aiokafka, the listener of the next
+        subscription is called for the revoked partitions.
         """
         if self.subscribe is not None:
-            self._given_up = set(self._consumer.assignment()) or self._given_up
+            self._released = set(self._consumer.assignment()) or self._released
         self.listener = None
         await self._consumer.unsubscribe()
 
     async def seek(self, tp: TopicPartition, offset: int) -> None:
-        """Continue a partition elsewhere; only for calls in the task."""
+        """Change the position of a partition; only for calls in the task."""
         try:
             self._consumer.seek(tp, offset)
         finally:
@@ -168,8 +173,8 @@ class Driver(aioprod.RebalanceListener):
     async def seek_by(
         self, partitions: list[TopicPartition], seek: Callable[..., Awaitable[None]]
     ) -> bool:
-        """Continue partitions elsewhere, and return whether their positions are known; only for
-        calls in the task.
+        """Change the positions of partitions, and return whether they are known; only for calls in
+        the task.
         """
         try:
             await seek(*partitions)
@@ -209,20 +214,25 @@ class Driver(aioprod.RebalanceListener):
                 await self._consumer.close(timeout_ms=0)
             raise
         except Exception as error:
-            log.exception("the background task of the consumer failed")
             self._ahead.fail(error)
+            log.exception("the background task of the consumer failed")
             raise
+        finally:
+            self._refuse_calls()
 
     async def _serve(self) -> None:
         while self._calls:
             function, outcome = self._calls.popleft()
-            if outcome.done():  # its caller was cancelled
+            if outcome.done():  # the caller was cancelled
                 continue
             try:
                 result = await function()
             except Exception as error:
                 if not outcome.done():
                     outcome.set_exception(error)
+            except BaseException:  # the task ends; it refuses this call too
+                self._calls.appendleft(_Call(function, outcome))
+                raise
             else:
                 if not outcome.done():
                     outcome.set_result(result)
@@ -250,19 +260,19 @@ class Driver(aioprod.RebalanceListener):
                     await self._wake.wait()
         except aioprod.KafkaError as error:
             ahead.fail(error)
-        except TimeoutError:  # a call waits, or a limit has passed
+        except TimeoutError:  # interrupted by a call, or a limit has passed
             pass
         finally:
             self._polling = None
 
     async def _leave(self) -> None:
         """Leave the group until the next call for records."""
-        self._ahead.rest()  # the call wakes this task
+        self._ahead.end_turn()  # so that the next call wakes this task
         if self.left or self.subscribe is None or not self.has_subscription:
             return
         log.warning(
-            "leaving the group: no call for records within max_poll_interval_ms=%.0f; the next one "
-            "joins it again",
+            "no call for records within max_poll_interval_ms=%.0f; leaving the group, which the "
+            "next call rejoins",
             self._max_idle_s * 1000,
         )
         self.left = True
@@ -319,8 +329,8 @@ class Driver(aioprod.RebalanceListener):
     async def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
         """Call the application's listener, before the first record is read."""
         if self.listener is not None and not self.assigned.is_set():
-            given_up, self._given_up = self._given_up, set()
-            await self._call_listener(self.listener.on_partitions_revoked, given_up)
+            released, self._released = self._released, set()
+            await self._call_listener(self.listener.on_partitions_revoked, released)
         self._ahead.drop(partitions)
         if self.listener is not None:
             await self._call_listener(self.listener.on_partitions_assigned, set(partitions))
@@ -335,13 +345,13 @@ class Driver(aioprod.RebalanceListener):
     async def _call_listener(
         self, method: Callable[[Any], Any], partitions: set[TopicPartition]
     ) -> None:
-        """Run the listener in a task of its own, and serve its calls of the consumer."""
+        """Run the listener in a separate task, and run the calls that it makes on the consumer."""
         if not self._in_group:
             return
         self._in_listener = True
         if self._polling is not None and not self._polling.expired():
-            self._polling.reschedule(None)  # the interruption was requested and has not begun
-        task = asyncio.create_task(_called(method, partitions))
+            self._polling.reschedule(None)  # withdraw an interruption that has not taken effect
+        task = start_task(_run_listener(method, partitions), name="aiokafka rebalance listener")
         task.add_done_callback(lambda _: self._wake.set())
         try:
             while not task.done():
@@ -355,7 +365,7 @@ class Driver(aioprod.RebalanceListener):
             self._interrupt()
 
 
-async def _called(method: Callable[[Any], Any], partitions: set[TopicPartition]) -> None:
+async def _run_listener(method: Callable[[Any], Any], partitions: set[TopicPartition]) -> None:
     try:
         result = method(partitions)
         if inspect.isawaitable(result):

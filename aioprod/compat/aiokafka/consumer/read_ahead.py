@@ -1,4 +1,4 @@
-"""Records that were read and that the application has not taken yet. Synchronous, except for
+"""Records that were read, and that the application has not taken yet. Synchronous, except for
 waiting.
 """
 
@@ -20,7 +20,7 @@ from aioprod.compat.aiokafka.structs import ConsumerRecord
 from aioprod.compat.aiokafka.translation import translated
 from aioprod.metrics import TopicRecreated
 
-# A partition with this many records, or ``most_bytes``, is not read until half of them are taken.
+# A partition with this many records, or ``most_bytes``, is paused until half of them are taken.
 MOST_RECORDS = 2_000
 _PLACE = itemgetter(0, 1)  # topic and partition of a record
 _VALUE = itemgetter(6)
@@ -32,13 +32,13 @@ class ReadPartition:
     """One assigned partition.
 
     Attributes:
-        next_offset: after the last record that the application took; None if it took none.
-        turn: how many of its records come before those of other partitions.
+        next_offset: the one after the last record that the application took; None if it took none.
+        turn: how many of its records are returned before it is another partition's turn.
         paused: whether the application has paused it.
-        most: how many records are enough, by their size.
-        full: whether no more records are to be read now.
-        moving: how many seeks are under way: records that come now are void.
-        polled_ms: when records came last, in milliseconds since 1970.
+        most: with this many records it is full; estimated from their size.
+        full: whether reading is paused until the application has taken half of the records.
+        moving: the number of seeks in progress; records that arrive meanwhile are discarded.
+        polled_ms: when records last arrived, in milliseconds since 1970.
     """
 
     __slots__ = (
@@ -54,14 +54,14 @@ class ReadPartition:
     )
 
     def __init__(self, tp: TopicPartition) -> None:
-        self.tp = tp
+        self.tp: TopicPartition = tp
         self.records: deque[aioprod.ConsumerRecord] = deque()
         self.next_offset: int | None = None
-        self.turn = 0
-        self.paused = False
-        self.most = MOST_RECORDS
-        self.full = False
-        self.moving = 0
+        self.turn: int = 0
+        self.paused: bool = False
+        self.most: int = MOST_RECORDS
+        self.full: bool = False
+        self.moving: int = 0
         self.polled_ms: int | None = None
 
 
@@ -69,13 +69,13 @@ class ReadAhead:
     """The records by partition, and the error that the next call raises.
 
     Args:
-        most_bytes: of the values of one partition.
+        most_bytes: the maximum size of the values to buffer for one partition, in bytes.
 
     Attributes:
-        on_room: called if a partition may be read again, or an error was raised.
+        on_room: called when a partition may be read again, and when an error was raised.
         now: the event loop's clock.
         last_call: when the last call for records ended.
-        calls: how many such calls wait.
+        calls: how many calls for records are waiting.
     """
 
     def __init__(
@@ -93,14 +93,15 @@ class ReadAhead:
         # The partition whose turn it is, if its records may be returned.
         self._current: ReadPartition | None = None
         self._revoking: set[TopicPartition] = set()
-        self._changes = 0  # of the assignment, under way: records that come now are void
+        # Changes of the assignment in progress: records that arrive meanwhile are discarded.
+        self._changes = 0
         self._waiters: set[asyncio.Future[None]] = set()
         self.error: Exception | None = None
         self._error_place: TopicPartition | None = None
-        self.calls = 0
-        self.last_call = 0.0
+        self.calls: int = 0
+        self.last_call: float = 0.0
         self.now: Callable[[], float] = float
-        self.closed = False
+        self.closed: bool = False
 
     def __getitem__(self, tp: TopicPartition) -> ReadPartition:
         found = self._partitions.get(tp)
@@ -112,7 +113,7 @@ class ReadAhead:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Note a call of the application for records (``max_poll_interval_ms``)."""
+        """Count a call of the application for records as running (``max_poll_interval_ms``)."""
         self.calls += 1
         if self.calls == 1:
             self.on_room()
@@ -123,11 +124,11 @@ class ReadAhead:
             self.last_call = self.now()
 
     def take_one(self) -> ConsumerRecord[Any, Any] | None:
-        """Return the next record of the partition whose turn it is; None if there is none, so that
-        :meth:`take` has to look.
+        """Return the next record of the partition whose turn it is. If there is none, return None;
+        :meth:`take` then looks at all partitions.
 
         Raises:
-            Exception: of a deserializer.
+            Exception: raised by a deserializer.
         """
         current = self._current
         if current is None or current.paused or not current.records:
@@ -141,12 +142,12 @@ class ReadAhead:
     def take(
         self, chosen: Collection[TopicPartition], most: int | None
     ) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
-        """Return up to ``most`` records of ``chosen``, or of all partitions. Partitions have turns,
-        of the records that are there when one begins.
+        """Return up to ``most`` records of ``chosen``, or of all partitions. Partitions take turns;
+        a turn lasts for the records that are buffered when it begins.
 
         Raises:
-            Exception: the pending error, if there is no record; or of a deserializer, if the first
-                record has it.
+            Exception: the pending error if there is no record, or that of a deserializer if it is
+                raised for the first record.
         """
         found: dict[TopicPartition, list[ConsumerRecord[Any, Any]]] = {}
         for tp, partition in list(self._partitions.items()):
@@ -204,7 +205,7 @@ class ReadAhead:
             except Exception:
                 if not converted and not any_found:
                     raise
-                # The next call raises it.
+                # The next call starts with this record, and raises the error.
         else:
             converted = _plain(waiting if most is None else islice(waiting, most))
         if len(converted) == len(waiting):
@@ -218,7 +219,7 @@ class ReadAhead:
     def _took(self, partition: ReadPartition, count: int, last: int) -> None:
         partition.next_offset = last + 1
         partition.turn -= count
-        if partition.turn <= 0:  # the others are next
+        if partition.turn <= 0:  # it is another partition's turn
             partition.turn = 0
             self._current = None
             self._partitions[partition.tp] = self._partitions.pop(partition.tp)
@@ -241,7 +242,7 @@ class ReadAhead:
     # -- for the driver ----------------------------------------------------------------------------
 
     def add(self, records: Iterable[aioprod.ConsumerRecord]) -> None:
-        """Keep records, unless the application has moved elsewhere meanwhile."""
+        """Buffer records, except of partitions whose position changes meanwhile."""
         if self._changes:
             return
         now_ms = int(time.time() * 1000)
@@ -258,15 +259,15 @@ class ReadAhead:
         self.notify()
 
     def fail(self, error: Exception) -> None:
-        """Raise an error in the next call that has no record."""
+        """Raise an error in the next call for which no record is buffered."""
         found = translated(error)
         assert isinstance(found, Exception)
         self.error = found
         self._error_place = getattr(error, "topic_partition", None)
         self.notify()
 
-    def fail_as(self, call: asyncio.Future[None]) -> None:
-        """Raise the error of a call that nothing awaits."""
+    def fail_with(self, call: asyncio.Future[None]) -> None:
+        """Raise the error of a call that runs in the background in the next call for records."""
         error = None if call.cancelled() else call.exception()
         if isinstance(error, Exception) and not self.closed:
             self.fail(error)
@@ -280,30 +281,30 @@ class ReadAhead:
     def close(self) -> None:
         """End all waiting calls."""
         self.closed = True
-        self.rest()
+        self.end_turn()
         self.notify()
 
-    def rest(self) -> None:
-        """Let the next call look at all partitions, and note that it was made."""
+    def end_turn(self) -> None:
+        """End the turn of the current partition, so that the next call has to use :meth:`take`."""
         self._current = None
 
     def stop_returning(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return no more records of these: they are about to be revoked."""
-        self.rest()
+        """Return no more records of these partitions: they are about to be revoked."""
+        self.end_turn()
         self._revoking.update(partitions)
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget partitions that were revoked."""
-        self.rest()
+        self.end_turn()
         for tp in partitions:
             self._partitions.pop(tp, None)
             self._revoking.discard(tp)
 
     def restart(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget the records of partitions whose topic was deleted and created again, and where the
-        application was in it.
+        """Forget the records and the positions of partitions whose topic was deleted and created
+        again.
         """
-        self.rest()
+        self.end_turn()
         for tp in partitions:
             partition = self[tp]
             partition.records.clear()
@@ -319,31 +320,31 @@ class ReadAhead:
         partition.next_offset = offset
         partition.full = False
         partition.moving += 1
-        self._forgive(tp)
+        self._clear_error(tp)
 
     def end_move(self, tp: TopicPartition) -> None:
-        """Keep records again."""
+        """Buffer records again after a change of position."""
         partition = self[tp]
         partition.moving = max(partition.moving - 1, 0)
-        self._forgive(tp)
+        self._clear_error(tp)
 
-    def _forgive(self, tp: TopicPartition) -> None:
-        """Forget the error of a partition that has another position now."""
+    def _clear_error(self, tp: TopicPartition) -> None:
+        """Forget the error of a partition whose position has changed."""
         if self._error_place == tp:
             self.error = self._error_place = None
 
     def begin_change(self) -> None:
-        """Return no records until the assignment has changed. Positions are kept: they may have to
+        """Return no records until the assignment has changed. Keep the positions: they may have to
         be committed.
         """
         self.error = None
-        self.rest()
+        self.end_turn()
         self._changes += 1
         for partition in self._partitions.values():
             partition.paused = False
 
     def forget(self) -> None:
-        """Forget everything but what was paused since the change began."""
+        """Forget everything, except which partitions were paused since the change began."""
         paused = [tp for tp, partition in self._partitions.items() if partition.paused]
         self._partitions.clear()
         self._revoking.clear()
@@ -356,18 +357,18 @@ class ReadAhead:
 
 
 class RecreatedTopics(aioprod.ConsumerObserver):
-    """Notices that a topic was deleted and created again."""
+    """Reacts to topics that were deleted and created again."""
 
     def __init__(self, ahead: ReadAhead) -> None:
         self._ahead = ahead
 
     def on_topic_recreated(self, event: TopicRecreated) -> None:
-        """Forget what was read of the deleted topic."""
+        """Forget what was read from the deleted topic."""
         self._ahead.restart(event.partitions)
 
 
 def _plain(records: Iterable[aioprod.ConsumerRecord]) -> list[ConsumerRecord[Any, Any]]:
-    """Return records without deserializers: a call for each of them takes a third longer."""
+    """Return records without deserializers; calling a function for each takes a third longer."""
     return [
         ConsumerRecord(
             topic,

@@ -1,4 +1,4 @@
-"""What the application reads, and checks of its arguments. Synchronous."""
+"""The application's subscription, and the validation of its arguments. Synchronous."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from aioprod.foreign_text import shown
 
 
 class Subscription:
-    """Topics, a pattern, or partitions.
+    """The application's subscription: topics, a pattern, or partitions.
 
     Attributes:
-        topics, pattern, partitions: one of them, or none.
+        topics, pattern, partitions: at most one of them is set.
     """
 
     def __init__(self) -> None:
@@ -32,22 +32,22 @@ class Subscription:
 
     @property
     def waits_for_assignment(self) -> bool:
-        """Whether the partitions come from a subscription."""
+        """True if the partitions come from a subscription."""
         return bool(self.topics) or self.pattern is not None
 
     def all_topics(self) -> frozenset[str]:
-        """Return the topics that are known before an assignment."""
+        """Return the topics that are known without an assignment."""
         return self.topics.union(tp.topic for tp in self.partitions or ())
 
     def subscribe(self, topics: Iterable[str], listener: ConsumerRebalanceListener | None) -> None:
-        """Read topics."""
+        """Subscribe to topics."""
         if not isinstance(topics, tuple | set | list):
             raise TypeError("Topics should be list of strings")
         self._check(self.pattern is None and self.partitions is None)
         self.topics, self._listener = frozenset(topics), listener
 
     def subscribe_pattern(self, pattern: str, listener: ConsumerRebalanceListener | None) -> None:
-        """Read the topics whose beginning matches a pattern."""
+        """Subscribe to the topics whose names begin with a match of a pattern."""
         try:
             compiled = re.compile(pattern)
         except re.error as error:
@@ -56,16 +56,16 @@ class Subscription:
         self.pattern, self._listener = compiled, listener
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read partitions."""
+        """Assign partitions."""
         self._check(not self.waits_for_assignment)
         self.partitions = frozenset(partitions)
 
     def clear(self) -> None:
-        """Read nothing."""
+        """Unsubscribe."""
         self.__init__()  # type: ignore[misc]
 
     def adopt(self, consumer: aioprod.Consumer, driver: Driver) -> None:
-        """Subscribe or assign in the consumer."""
+        """Subscribe or assign on the aioprod consumer."""
         driver.listener = self._listener
         driver.has_subscription = bool(self)
         driver.left = False
@@ -91,7 +91,7 @@ class Subscription:
 
 
 def check_most(name: str, given: object) -> None:
-    """Check a number of records. ValueError: if it is invalid."""
+    """Raise ValueError unless a number of records is valid."""
     if not isinstance(given, int) or given < 1:
         raise ValueError(f"`{name}` must be a positive Integer")
 

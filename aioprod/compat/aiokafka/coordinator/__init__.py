@@ -1,1 +1,1 @@
-"""``aiokafka.coordinator``: assignors, and what they exchange."""
+"""``aiokafka.coordinator``: assignors, and the data that they exchange."""

@@ -1,4 +1,4 @@
-"""What assignors exchange, as ``aiokafka.coordinator.protocol`` has it."""
+"""The data that assignors exchange, as in ``aiokafka.coordinator.protocol``."""
 
 from __future__ import annotations
 

@@ -8,31 +8,33 @@ from typing import Any
 
 import aioprod
 from aioprod import Deliveries, Delivery
+from aioprod.closing import all_in_turn
 from aioprod.compat.aiokafka.errors import KafkaTimeoutError
 from aioprod.compat.aiokafka.structs import RecordMetadata, TopicPartition
 from aioprod.compat.aiokafka.translation import translated
 
-RecordFuture = asyncio.Future[RecordMetadata | None]
+# None with acks=0. Any, so that programs pass type checks without testing for None.
+RecordFuture = asyncio.Future[RecordMetadata | Any]
 
 
 class Futures:
-    """Makes the futures, and ends those of a batch together: a callback for each record would take
-    as long as sending it.
+    """Creates the futures, and completes those of a batch in one callback: one for each record
+    would take as long as sending it.
 
     Args:
-        has_acks: whether there is metadata; the result is None otherwise.
+        has_acks: whether the brokers acknowledge records; if not, the results are None.
     """
 
     def __init__(self, *, has_acks: bool) -> None:
         self._has_acks = has_acks
-        # By batch: the future and the delivery of each record, in turns.
+        # By batch: each record's future, followed by its delivery.
         self._waiting: dict[object, list[Any]] = {}
 
     def of(self, delivery: Delivery) -> RecordFuture:
-        """Return a future of a record's metadata.
+        """Return a future of the record's metadata.
 
         Raises:
-            Exception: aiokafka's, if the record was refused.
+            Exception: aiokafka's error, if the record was refused.
         """
         batch = delivery.position[0]
         waiting = self._waiting.get(batch)
@@ -46,7 +48,7 @@ class Futures:
         return future
 
     def of_batch(self, deliveries: Deliveries) -> RecordFuture:
-        """Return a future of the metadata of the first record of several."""
+        """Return a future of the metadata of the first of several records."""
         future: RecordFuture = asyncio.get_running_loop().create_future()
         if not deliveries:
             future.set_exception(KafkaTimeoutError("the batch is empty"))
@@ -56,19 +58,18 @@ class Futures:
 
     def _ended(self, batch: object, _: Delivery) -> None:
         items = iter(self._waiting.pop(batch))
-        for future, delivery in zip(items, items, strict=True):
-            self._complete(future, delivery)
+        all_in_turn(partial(self._complete, *each) for each in zip(items, items, strict=True))
 
     def _complete_batch(self, future: RecordFuture, deliveries: Deliveries) -> None:
         pending = next((each for each in deliveries if not each.done()), None)
-        if pending is not None:  # a part of the batch was retried
+        if pending is not None:  # part of the batch was retried
             pending.add_done_callback(lambda _: self._complete_batch(future, deliveries))
             return
         failed = next((each for each in deliveries if each.exception() is not None), None)
         self._complete(future, deliveries[0] if failed is None else failed)
 
     def _complete(self, future: RecordFuture, delivery: Delivery) -> None:
-        if future.done():  # the application has cancelled it
+        if future.done():  # cancelled by the application
             return
         try:
             topic, partition, offset, timestamp, _, _ = delivery.result()

@@ -1,4 +1,4 @@
-"""Batches that the application fills, as ``aiokafka.producer.message_accumulator`` has them."""
+"""Batches that the application fills, as in ``aiokafka.producer.message_accumulator``."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def _sized(data: Any) -> int:
 
 
 class BatchBuilder:
-    """A batch for ``send_batch``, made by ``create_batch``.
+    """A batch for ``send_batch``, created by ``create_batch``.
 
     Args:
-        batch_size: the most bytes; a single record may be larger.
+        batch_size: the maximum size in bytes; a batch with a single record may be larger.
         serialize: converts key and value to bytes.
     """
 
@@ -60,7 +60,7 @@ class BatchBuilder:
 
     @property
     def records(self) -> list[ProducerRecord]:
-        """The records, without topic and partition."""
+        """The records, without their topic and partition."""
         return self._records
 
     def append(
@@ -77,7 +77,7 @@ class BatchBuilder:
             timestamp: milliseconds since 1970; now if None.
 
         Returns:
-            Its place; None if the batch is full or closed.
+            Its place in the batch; None if the batch is full or closed.
         """
         if self._closed:
             return None

@@ -15,7 +15,7 @@ import aioprod
 from aioprod.codecs import CODECS
 from aioprod.compat.aiokafka.client import ClientView
 from aioprod.compat.aiokafka.errors import IllegalOperation
-from aioprod.compat.aiokafka.partitioner import DefaultPartitioner
+from aioprod.compat.aiokafka.partitioner import DefaultPartitioner, PartitionerOfKafkaPython
 from aioprod.compat.aiokafka.producer.futures import Futures, RecordFuture
 from aioprod.compat.aiokafka.producer.message_accumulator import (
     BatchBuilder,
@@ -35,9 +35,9 @@ Headers = Sequence[tuple[str, bytes]]
 
 
 class AIOKafkaProducer(Uncopyable):
-    """Sends records to Kafka: aiokafka's producer, on :class:`aioprod.Producer`.
+    """aiokafka's producer, implemented on :class:`aioprod.Producer`.
 
-    docs/aiokafka.md has the differences. Settings, defaults and errors are aiokafka's.
+    Settings, defaults and errors are aiokafka's. docs/aiokafka.md lists the differences.
     """
 
     def __init__(
@@ -82,14 +82,19 @@ class AIOKafkaProducer(Uncopyable):
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
         self._takes_bytes = key_serializer is value_serializer is None
-        self._partitioner = partitioner
-        self._hashes_keys = type(partitioner) is DefaultPartitioner  # as aioprod does
+        self._partitioner = (
+            partitioner
+            if callable(partitioner)
+            else PartitionerOfKafkaPython(partitioner, max_batch_size)
+        )
+        self._hashes_keys = type(partitioner) is DefaultPartitioner  # as aioprod's default does
         self._max_batch_size = max_batch_size
         self._transactional_id = transactional_id
         self._futures = Futures(has_acks=given["acks"] != 0)
-        self._closed = self._in_transaction = False
+        self._in_transaction = False
         self._producer = producer = aioprod.Producer(**producer_settings(given))
-        self.client = ClientView(
+        self._closed = False
+        self.client: ClientView = ClientView(
             bootstrap_servers, given["client_id"], partial(_partitions_of, producer)
         )
 
@@ -101,13 +106,13 @@ class AIOKafkaProducer(Uncopyable):
             await self._producer.start()
 
     async def stop(self) -> None:
-        """Deliver the accepted records, and close."""
+        """Deliver the accepted records, and close the connections."""
         self._closed = True
         with aiokafka_errors():
             await self._producer.stop()
 
     async def flush(self) -> None:
-        """Wait until each accepted record has an outcome."""
+        """Wait until every accepted record has an outcome."""
         with aiokafka_errors():
             await self._producer.flush()
 
@@ -144,10 +149,11 @@ class AIOKafkaProducer(Uncopyable):
         try:
             if self._producer.known_partitions(topic) is None:
                 await self.client._wait_on_metadata(topic)
+            given = key, value
             if not self._takes_bytes:
                 key, value = self._serialize(key, value)
             if partition is not None or key is None or not self._hashes_keys:
-                partition = self._partition(topic, partition, None, None, key, value)
+                partition = self._partition(topic, partition, *given, key, value)
             delivery = await self._producer.send(
                 topic, value, key, partition, timestamp_ms, headers or ()
             )
@@ -163,7 +169,7 @@ class AIOKafkaProducer(Uncopyable):
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
-    ) -> RecordMetadata | None:
+    ) -> RecordMetadata | Any:
         """Send a record, and wait until it is acknowledged."""
         return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
 
@@ -199,7 +205,7 @@ class AIOKafkaProducer(Uncopyable):
         serialized_key: bytes | None,
         serialized_value: bytes | None,
     ) -> int:
-        # With these parameters since OpenTelemetry's instrumentation calls it.
+        # OpenTelemetry's instrumentation calls it with these parameters.
         known = self._producer.known_partitions(topic)
         assert known is not None, "Unknown topic"
         if partition is not None:
@@ -207,27 +213,32 @@ class AIOKafkaProducer(Uncopyable):
             return partition
         if serialized_key is None and self._hashes_keys:
             return known.available[int(random.random() * len(known.available))]
-        return self._partitioner(serialized_key, list(range(known)), list(known.available))
+        all_partitions, available = list(range(known)), list(known.available)
+        if isinstance(self._partitioner, PartitionerOfKafkaPython):
+            return self._partitioner.partition(
+                topic, key, serialized_key, value, serialized_value, all_partitions, available
+            )
+        return self._partitioner(serialized_key, all_partitions, available)
 
     # -- transactions ------------------------------------------------------------------------------
 
     async def begin_transaction(self) -> None:
-        """Open a transaction."""
+        """Begin a transaction."""
         await self._change_transaction(self._producer.begin_transaction)
         self._in_transaction = True
 
     async def commit_transaction(self) -> None:
-        """Send the remaining records, and make the transaction visible."""
+        """Send the remaining records, and commit the transaction."""
         self._in_transaction = False
         await self._change_transaction(self._producer.commit_transaction)
 
     async def abort_transaction(self) -> None:
-        """Abort the transaction: readers of committed records never see it."""
+        """Abort the transaction: consumers of committed records never see its records."""
         self._in_transaction = False
         await self._change_transaction(self._producer.abort_transaction)
 
     def transaction(self) -> TransactionContext:
-        """Return a context manager that commits at its end, and aborts after an exception."""
+        """Return a context manager that commits at its end, or aborts after an exception."""
         return TransactionContext(self)
 
     async def send_offsets_to_transaction(
@@ -260,7 +271,7 @@ class AIOKafkaProducer(Uncopyable):
 
 
 class TransactionContext:
-    """See :meth:`AIOKafkaProducer.transaction`."""
+    """The context manager that :meth:`AIOKafkaProducer.transaction` returns."""
 
     def __init__(self, producer: AIOKafkaProducer) -> None:
         self._producer = producer

@@ -1,4 +1,4 @@
-"""The base class of assignors, as ``aiokafka.coordinator.assignors.abstract`` has it."""
+"""The base class of assignors, as in ``aiokafka.coordinator.assignors.abstract``."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class AbstractPartitionAssignor(abc.ABC):
     def assign(
         cls, cluster: Any, members: Mapping[str, ConsumerProtocolMemberMetadata]
     ) -> dict[str, ConsumerProtocolMemberAssignment]:
-        """Return the assignments by member id. ``cluster.partitions_for_topic`` has the
+        """Return the assignments by member id. ``cluster.partitions_for_topic`` returns a topic's
         partitions.
         """
 
     @classmethod
     @abc.abstractmethod
     def metadata(cls, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
-        """Return what the member sends to the leader."""
+        """Return the subscription that the member sends to the leader."""
 
     @classmethod
     @abc.abstractmethod

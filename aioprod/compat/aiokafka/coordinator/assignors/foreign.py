@@ -1,4 +1,4 @@
-"""Makes aioprod call assignors that were written for aiokafka."""
+"""Adapts assignors that were written for aiokafka."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aioprod.compat.aiokafka.coordinator.protocol import (
 
 
 def assignors(strategy: Iterable[Any]) -> list[Any]:
-    """Return aioprod's ``partition_assignment_strategy`` for one of aiokafka."""
+    """Convert aiokafka's ``partition_assignment_strategy`` to aioprod's."""
     return [
         ForeignAssignor(each) if issubclass(each, AbstractPartitionAssignor) else each.name
         for each in strategy
@@ -38,23 +38,23 @@ class Topics:
 
 
 class ForeignAssignor:
-    """Calls a subclass of AbstractPartitionAssignor."""
+    """Calls a subclass of AbstractPartitionAssignor for aioprod."""
 
     supported_protocols: Collection[RebalanceProtocol] = (RebalanceProtocol.EAGER,)
 
     def __init__(self, foreign: type[AbstractPartitionAssignor]) -> None:
         self._foreign: Any = foreign
-        self.name = str(self._foreign.name)
+        self.name: str = str(self._foreign.name)
 
     def subscription_user_data(self, topics: Collection[str]) -> bytes | None:
-        """Return what the member sends to the leader."""
+        """Return the user data that the member sends to the leader."""
         found: ConsumerProtocolMemberMetadata = self._foreign.metadata(set(topics))
         return found.user_data
 
     def assign(
         self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Return partitions by member id."""
+        """Return the assigned partitions by member id."""
         metadata = {
             member.member_id: ConsumerProtocolMemberMetadata(
                 0, list(member.topics), member.user_data or b""
@@ -66,7 +66,7 @@ class ForeignAssignor:
         return {member_id: each.partitions() for member_id, each in found.items()}
 
     def on_assignment(self, partitions: Collection[TopicPartition], generation: int) -> None:
-        """Handle the partitions of this member."""
+        """Pass this member's partitions to the assignor."""
         by_topic: dict[str, list[int]] = {}
         for topic, number in sorted(partitions):
             by_topic.setdefault(topic, []).append(number)

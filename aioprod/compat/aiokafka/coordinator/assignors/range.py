@@ -1,9 +1,9 @@
-"""Names aioprod's range assignor."""
+"""The range assignor under aiokafka's name."""
 
 from __future__ import annotations
 
 
 class RangePartitionAssignor:
-    """aioprod's range assignor; the same assignments."""
+    """Stands for aioprod's range assignor, which makes the same assignments."""
 
     name = "range"

@@ -1,9 +1,9 @@
-"""Names aioprod's roundrobin assignor."""
+"""The roundrobin assignor under aiokafka's name."""
 
 from __future__ import annotations
 
 
 class RoundRobinPartitionAssignor:
-    """aioprod's roundrobin assignor; the same assignments."""
+    """Stands for aioprod's roundrobin assignor, which makes the same assignments."""
 
     name = "roundrobin"

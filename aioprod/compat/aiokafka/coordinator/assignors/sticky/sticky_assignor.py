@@ -1,9 +1,9 @@
-"""Names aioprod's sticky assignor."""
+"""The sticky assignor under aiokafka's name."""
 
 from __future__ import annotations
 
 
 class StickyPartitionAssignor:
-    """aioprod's sticky assignor; members of both clients can be in a group."""
+    """Stands for aioprod's sticky assignor. A group may have members of both clients."""
 
     name = "sticky"
