@@ -46,10 +46,10 @@ def running(*options: str) -> Iterator[dict[str, str]]:
 async def test_nodes_and_topics() -> None:
     with running(
         "--nodes", "2", "--topic", "orders:4", "--topic", "clicks", "--partitions", "3"
-    ) as told:
-        assert told["bootstrap_servers"].count("127.0.0.1:") == 2
-        assert told["security_protocol"] == "PLAINTEXT"
-        async with Producer(told["bootstrap_servers"]) as producer:
+    ) as reported:
+        assert reported["bootstrap_servers"].count("127.0.0.1:") == 2
+        assert reported["security_protocol"] == "PLAINTEXT"
+        async with Producer(reported["bootstrap_servers"]) as producer:
             assert await producer.partitions_for("orders") == [0, 1, 2, 3]
             assert await producer.partitions_for("clicks") == [0, 1, 2]
             assert (await producer.send_and_wait("orders", b"tea")).offset == 0
@@ -57,8 +57,8 @@ async def test_nodes_and_topics() -> None:
 
 async def test_imitating_a_service() -> None:
     """The resets are those of a real socket."""
-    with running("--nodes", "2", "--imitate", "event-hubs", "--imitate", "slow-topics") as told:
-        servers = told["bootstrap_servers"]
+    with running("--nodes", "2", "--imitate", "event-hubs", "--imitate", "slow-topics") as reported:
+        servers = reported["bootstrap_servers"]
         assert servers.count("127.0.0.1:") == 1  # the load balancer
         async with Producer(servers) as producer:
             assert (await producer.send_and_wait("orders", b"tea")).offset == 0
@@ -86,10 +86,10 @@ async def test_tls_and_sasl(tmp_path: Path) -> None:
         str(tmp_path / "users"),
         "--mechanism",
         "SCRAM-SHA-256",
-    ) as told:
-        assert told["security_protocol"] == "SASL_SSL"
+    ) as reported:
+        assert reported["security_protocol"] == "SASL_SSL"
         async with Producer(
-            told["bootstrap_servers"],
+            reported["bootstrap_servers"],
             security_protocol="SASL_SSL",
             ssl_truststore_location=str(tmp_path / "ca.pem"),
             sasl_mechanism="SCRAM-SHA-256",
@@ -101,8 +101,8 @@ async def test_tls_and_sasl(tmp_path: Path) -> None:
 
 async def test_a_super_user_gives_rights(tmp_path: Path) -> None:
     (tmp_path / "users").write_text(f"alice:{PASSWORD}\nroot:{PASSWORD}\n")
-    with running("--users", str(tmp_path / "users"), "--super-user", "root") as told:
-        servers = told["bootstrap_servers"]
+    with running("--users", str(tmp_path / "users"), "--super-user", "root") as reported:
+        servers = reported["bootstrap_servers"]
 
         async def create(user: str, topic: str) -> None:
             async with Admin(

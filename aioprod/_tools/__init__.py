@@ -1,1 +1,1 @@
-"""Tools for developing aioprod, not needed at run time."""
+"""Tools for the development of aioprod, not needed at run time."""

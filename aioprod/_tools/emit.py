@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from aioprod._tools.field_code import annotation, declared_default, snake_case
+from aioprod._tools.field_code import assignment, parameter, snake_case
 from aioprod._tools.method_code import read_method, write_method
 from aioprod._tools.schema import ApiDefinition, Message, Struct
 
 _IMPORTS = {
-    "dataclasses": ["dataclass", "field"],
     "typing": ["ClassVar", "Self"],
-    "aioprod.protocol.message": ["Message", "Request", "Struct", "absent", "not_null"],
+    "aioprod.protocol.message": ["UNSET", "Message", "Request", "Struct", "absent", "not_null"],
     "aioprod.protocol.primitives": ["ZERO_UUID", "BytesLike", "Reader", "Writer"],
 }
 
@@ -66,11 +65,7 @@ def _imports(text: str) -> list[str]:
     for module, names in _IMPORTS.items():
         if module.startswith("aioprod") and "" not in lines[2:]:
             lines.append("")
-        if used := [
-            name
-            for name in names
-            if re.search(rf"\b{name}\b" if name != "field" else r"\bfield\(", text)
-        ]:
+        if used := [name for name in names if re.search(rf"\b{name}\b", text)]:
             lines.append(f"from {module} import {', '.join(used)}")
     return lines
 
@@ -78,26 +73,32 @@ def _imports(text: str) -> list[str]:
 def _class(message: Message, struct: Struct) -> list[str]:
     bases = {"request": f'Request["{message.api_name}Response"]', "response": "Message"}
     is_root = struct is message.root
-    lines = [
-        "",
-        "",
-        "@dataclass(slots=True)",
-        f"class {struct.name}({bases[message.kind] if is_root else 'Struct'}):",
-    ]
+    lines = ["", "", f"class {struct.name}({bases[message.kind] if is_root else 'Struct'}):"]
     if is_root:
         lines += [
             f'    """Versions {message.versions.first} to {message.versions.last}."""',
             "",
             *_constants(message),
-            "",
         ]
-    lines += [
-        f"    {field.name}: {annotation(field)} = {declared_default(field)}"
-        for field in struct.fields
+    lines += [f"    __slots__ = {tuple(field.name for field in struct.fields)!r}"]
+    if secrets := [field.name for field in struct.fields if field.secret]:
+        lines += [f"    SECRETS: ClassVar[tuple[str, ...]] = {tuple(secrets)!r}"]
+    return [
+        *lines,
+        "",
+        *_constructor(struct),
+        *write_method(message, struct),
+        "",
+        *read_method(message, struct),
     ]
+
+
+def _constructor(struct: Struct) -> Iterator[str]:
     if struct.fields:
-        lines.append("")
-    return [*lines, *write_method(message, struct), "", *read_method(message, struct)]
+        parameters = ", ".join(map(parameter, struct.fields))
+        yield f"    def __init__(self, {parameters}) -> None:"
+        yield from (f"        {assignment(field)}" for field in struct.fields)
+        yield ""
 
 
 def _constants(message: Message) -> Iterator[str]:

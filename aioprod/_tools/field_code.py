@@ -39,7 +39,7 @@ def annotation(field: Field) -> str:
 
 
 def default_value(field: Field) -> str:
-    """Return the default, as an expression that makes a new object.
+    """Return the default, as an expression that creates a new object.
 
     Raises:
         SchemaError: if the default is null and the field is not nullable.
@@ -57,18 +57,28 @@ def default_value(field: Field) -> str:
     return field.default or _ZEROS.get(field.type, "0")
 
 
-def declared_default(field: Field) -> str:
-    """Return the default, as it stands in the body of a dataclass."""
-    default = default_value(field)
-    if default == "[]":
-        return "field(default_factory=list)"
-    if field.secret:
-        return f"field(default={default}, repr=False)"
-    return f"field(default_factory={field.type})" if default.endswith("()") else default
+def parameter(field: Field) -> str:
+    """Return the parameter of the constructor."""
+    default = "UNSET" if _is_made(field) else default_value(field)
+    return f"{field.name}: {annotation(field)} = {default}"
+
+
+def assignment(field: Field) -> str:
+    """Return the constructor's statement that assigns the parameter to the attribute."""
+    value = field.name
+    if _is_made(field):
+        value = f"{default_value(field)} if {value} is UNSET else {value}"
+    # Annotated, as the types are public to `pyright --verifytypes`. It costs nothing at run time.
+    return f"self.{field.name}: {annotation(field)} = {value}"
+
+
+def _is_made(field: Field) -> bool:
+    """Return whether each object needs a new default value."""
+    return default_value(field) == "[]" or default_value(field).endswith("()")
 
 
 def is_set(field: Field) -> str:
-    """Return a condition: the field has another value than its default."""
+    """Return a condition that is true if the field's value is not its default."""
     value, default = f"self.{field.name}", default_value(field)
     if default == "None":
         return f"{value} is not None"

@@ -42,7 +42,7 @@ def load_apis(directory: Path = DEFINITIONS) -> list[ApiDefinition]:
 
 
 def check_versions(api: ApiDefinition) -> None:
-    """Check that Kafka has all versions of an API.
+    """Check that all versions of an API exist in Kafka.
 
     Raises:
         SchemaError: if the key is unknown, the highest version of Kafka is lower, or request and

@@ -1,12 +1,12 @@
-"""Generates the calls of ``EmbeddedCluster`` and ``ThreadedCluster`` that another object answers.
+"""Generates the calls of ``EmbeddedCluster`` and ``ThreadedCluster`` that are forwarded.
 
 ``python -m aioprod._tools.generate_cluster`` reads the classes in
 ``aioprod/testing/broker/controls`` and writes a plain method for each of their calls into
 ``aioprod/testing/broker/calls``, with the same signature and documentation. With ``--check`` it
 writes nothing, and fails if a module is not up to date.
 
-The classes there have the names of the classes that inherit their methods, so that tracebacks and
-errors name what users call.
+The generated classes have the names of the classes that inherit from them, so that tracebacks and
+errors show the names that users know.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DIRECTORY = Path(broker.__file__).parent / "calls"
 COMMAND = "python -m aioprod._tools.generate_cluster"
 
 #: Attribute of EmbeddedCluster -> its class, and the calls that are forwarded to it; without names,
-#: all public methods that EmbeddedCluster does not write by hand.
+#: all public methods that EmbeddedCluster does not define itself.
 RECEIVERS: Mapping[str, tuple[type, tuple[str, ...]]] = {
     "_nodes": (NodeControls, ()),
     "_replicas": (ReplicaControls, ()),
@@ -52,8 +52,8 @@ RECEIVERS: Mapping[str, tuple[type, tuple[str, ...]]] = {
     "_requests": (RequestControls, ()),
 }
 _BY_HAND = {"start"}
-#: Modules to write, and the attributes whose calls they have. Each module adds to the classes of
-#: the one before.
+#: Modules to write, and the attributes whose calls they contain. Each module's classes extend those
+#: of the previous one.
 MODULES: Mapping[str, tuple[str, ...]] = {
     "nodes": ("_nodes", "_replicas", "_access"),
     "topics": ("_topics", "_configs"),
@@ -65,7 +65,7 @@ class Call(NamedTuple):
     """A method to forward.
 
     Attributes:
-        receiver: the attribute of EmbeddedCluster with the object that answers.
+        receiver: the attribute of EmbeddedCluster that the call is forwarded to.
         method: the method's definition.
         docstring: its text, as in the source.
     """
@@ -85,7 +85,7 @@ class Call(NamedTuple):
 
     @property
     def arguments(self) -> str:
-        """The parameters as they are passed on."""
+        """The parameters as arguments of the forwarded call."""
         given = self.method.args
         names = [each.arg for each in (*given.posonlyargs, *given.args)][1:]
         if given.vararg is not None:
@@ -146,8 +146,8 @@ def _method(head: str, docstring: str, body: str) -> str:
 
 
 def _imports(chosen: Sequence[Call]) -> list[str]:
-    """Return the imports for the annotations and defaults of methods, which are those of the
-    modules that they come from.
+    """Return the imports for the annotations and defaults of methods; they are those of the modules
+    that define the methods.
     """
     found = set()
     for call in chosen:
@@ -177,10 +177,10 @@ def _homes(tree: ast.Module) -> dict[str, str]:
 
 
 def module_text(name: str, base: str | None) -> str:
-    """Write a module with parts of both clusters.
+    """Return a module with parts of both clusters.
 
     Args:
-        base: the module whose classes it adds to.
+        base: the module whose classes are extended.
     """
     chosen = [call for call in calls() if call.receiver in MODULES[name]]
     if base is not None:

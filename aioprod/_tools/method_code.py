@@ -1,7 +1,7 @@
 """Python code for the ``write`` and ``read`` methods of one struct.
 
-The code of a field depends on the version. The versions of each field are cut into spans with the
-same code, newest first. The spans become one chain of ``if`` statements (to write) or one
+The code of a field depends on the version. The versions of each field are divided into spans with
+the same code, newest first. The spans become one chain of ``if`` statements (to write) or one
 conditional expression (to read).
 """
 
@@ -34,7 +34,7 @@ _ITEM_NAMES = {"string": "text", "bytes": "data", "uuid": "identifier"}
 
 
 class StructVersions:
-    """The versions of one struct of a message, cut where its code differs."""
+    """The versions of one struct of a message, divided where its code differs."""
 
     def __init__(self, message: Message, struct: Struct) -> None:
         self.struct = struct
@@ -48,17 +48,17 @@ class StructVersions:
 
     @property
     def flexible(self) -> str:
-        """An expression: the version is flexible."""
+        """An expression that is true if the version is flexible."""
         if self.flexible_from <= self.struct.versions.first:
             return "True"
         return "False" if self.flexible_from > self.struct.versions.last else "flexible"
 
     def compact(self, version: int) -> bool:
-        """Return whether a version is flexible, and so has compact types (KIP-482)."""
+        """Return whether a version is flexible, and therefore has compact types (KIP-482)."""
         return version >= self.flexible_from
 
     def spans(self, code_of: Callable[[int], str]) -> list[tuple[Versions, str]]:
-        """Cut the struct's versions, newest first, into spans with the same ``code_of``."""
+        """Divide the struct's versions, newest first, into spans with the same ``code_of``."""
         spans: list[tuple[Versions, str]] = []
         for version in range(self.struct.versions.first, self.struct.versions.last + 1):
             code = code_of(version)
@@ -69,7 +69,7 @@ class StructVersions:
         return spans[::-1]
 
     def with_flexible(self, code: list[str]) -> list[str]:
-        """Return code that begins with an assignment to ``flexible``, if it uses that."""
+        """Return code that begins with an assignment to ``flexible`` if it uses the variable."""
         uses = any(re.search(r"\bflexible\b", line) for line in code)
         return [f"flexible = version >= {self.flexible_from}", *code] if uses else code
 

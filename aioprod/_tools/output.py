@@ -1,4 +1,4 @@
-"""Formats generated code as the rest of the tree is, and writes what has changed."""
+"""Formats generated code like the rest of the project, and writes the files that have changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SORT_IMPORTS = ["check", "--select=I", "--fix", f"--config={_OURS}"]
 
 
 def formatted(files: Mapping[str, str]) -> dict[str, str]:
-    """Return Python modules, by file name, formatted, with sorted imports."""
+    """Format Python modules, given by file name, and sort their imports."""
     with TemporaryDirectory() as directory:
         for name, text in files.items():
             (Path(directory) / name).write_text(text, encoding="utf-8")
@@ -30,7 +30,7 @@ def formatted(files: Mapping[str, str]) -> dict[str, str]:
 
 
 def parser_of(command: str, description: str) -> argparse.ArgumentParser:
-    """Return the arguments that each generator has."""
+    """Return a parser with the arguments that all generators have."""
     parser = argparse.ArgumentParser(prog=command, description=description)
     parser.add_argument(
         "--check",
@@ -43,12 +43,12 @@ def parser_of(command: str, description: str) -> argparse.ArgumentParser:
 def bring_up_to_date(
     files: Mapping[Path, str], *, check: bool, directory: Path | None = None
 ) -> int:
-    """Write the files that differ, and name them. Return the exit status.
+    """Write the files that differ, and print their names. Return the exit status.
 
     Args:
-        files: the texts.
+        files: the texts by path.
         check: write nothing; the status is 1 if a file differs.
-        directory: its other Python files are removed.
+        directory: other Python files in it are removed.
     """
     others = set() if directory is None else set(directory.glob("*.py")) - files.keys()
     changed = sorted({path for path in files if text_of(path) != files[path]} | others)
@@ -64,5 +64,5 @@ def bring_up_to_date(
 
 
 def text_of(path: Path) -> str | None:
-    """Return the text of a file; None if there is none."""
+    """Return the text of a file; None if it does not exist."""
     return path.read_text(encoding="utf-8") if path.exists() else None

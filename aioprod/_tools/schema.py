@@ -119,7 +119,7 @@ class Message:
     """A request or a response.
 
     Attributes:
-        structs: nested ones, each behind those that it uses.
+        structs: nested ones, each after those that it uses.
     """
 
     api_name: str

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 
 from aioprod.cli.client import UsageError, command
 from aioprod.cli.cluster import admin_client
+from aioprod.cli.confirm import add_confirmation, check_can_ask, confirmed
 from aioprod.cli.output import note, say, show, table
-from aioprod.cli.parser import Commands, Parser, name_choices
+from aioprod.cli.parser import Parser, name_choices
 from aioprod.cli.topics import report
+from aioprod.counts import counted
 
 if TYPE_CHECKING:
-    from aioprod.admin import AclBinding, AclFilter, PatternType, ResourceType
+    from aioprod.admin import AclBinding, AclFilter, Admin, PatternType, ResourceType
     from aioprod.errors import KafkaError
 
-# As options have them: naming the members here keeps `aioprod.admin` out of the parser.
+# The values of options: listing them here keeps `aioprod.admin` out of the parser.
 OPERATIONS = (
     *("all", "read", "write", "create", "delete", "alter", "describe", "cluster-action"),
     *("describe-configs", "alter-configs", "idempotent-write", "create-tokens"),
@@ -27,12 +29,9 @@ _CLUSTER = "kafka-cluster"
 _USER = "user"
 
 
-def add_acls(commands: Commands[Parser]) -> None:
-    """Add the command."""
-    acls = commands.add_parser(
-        "acls", help="list, add and remove access control lists (ACLs)", allow_abbrev=False
-    )
-    actions = acls.add_subparsers(dest="action", required=True, parser_class=Parser)
+def add_arguments(parser: Parser) -> None:
+    """Add the arguments of ``aioprod acls``."""
+    actions = parser.add_subparsers(dest="action", required=True, parser_class=Parser)
     listed = actions.add_parser("list", help="print ACLs", allow_abbrev=False)
     _add_selection(listed, ("literal", "prefixed", "match", "any"), "any")
     listed.add_argument("--json", action="store_true", help="print JSON")
@@ -47,6 +46,7 @@ def add_acls(commands: Commands[Parser]) -> None:
     )
     _add_selection(removed, ("literal", "prefixed", "match", "any"), "literal")
     removed.add_argument("--all", action="store_true", help="remove all ACLs of the cluster")
+    add_confirmation(removed)
     removed.add_argument("--json", action="store_true", help="print JSON")
     command(removed, _remove)
     name_choices(actions)
@@ -68,7 +68,7 @@ def _add_selection(parser: Parser, patterns: tuple[str, ...], default: str) -> N
         choices=patterns,
         type=_as_options,
         default=default,
-        help=f"how names are meant (default: {default})",
+        help=f"how names are matched (default: {default})",
     )
     parser.add_argument(
         "--principal",
@@ -96,18 +96,22 @@ def _add_selection(parser: Parser, patterns: tuple[str, ...], default: str) -> N
 
 
 def _as_options(name: str) -> str:
-    """Return a name that may be written as `acls list` prints it."""
+    """Convert a name, also as `acls list` prints it, to the value of an option."""
     return name.lower().replace("_", "-")
 
 
 async def _list(options: argparse.Namespace) -> int:
     filters = _filters(options)
     async with admin_client(options) as admin:
-        found: dict[AclBinding, None] = {}
-        for chosen in filters:
-            found |= dict.fromkeys(await admin.describe_acls(chosen))
-    _print(options, sorted(found))
+        _print(options, await _find(admin, filters))
     return 0
+
+
+async def _find(admin: Admin, filters: list[AclFilter]) -> list[AclBinding]:
+    found: dict[AclBinding, None] = {}
+    for chosen in filters:
+        found |= dict.fromkeys(await admin.describe_acls(chosen))
+    return sorted(found)
 
 
 async def _add(options: argparse.Namespace) -> int:
@@ -141,15 +145,27 @@ async def _remove(options: argparse.Namespace) -> int:
     given = [options.principal, options.operation, options.permission, options.host]
     if not (any(given) or _resources(options) or options.all):
         raise UsageError("set what to remove, such as --principal User:alice, or --all")
+    check_can_ask(options)
     async with admin_client(options) as admin:
+        if not options.yes:
+            found = await _find(admin, filters)
+            question = f"remove {counted(len(found), 'ACL')}"
+            if not found:
+                return _none_selected(options)
+            if not await confirmed(options, _rows(found), question):
+                return 0
         deleted = await admin.delete_acls(filters)
-    found = dict.fromkeys(acl for each in deleted.successes.values() for acl in each)
-    _print(options, sorted(found))
+    removed = dict.fromkeys(acl for each in deleted.successes.values() for acl in each)
+    _print(options, sorted(removed))
     errors: Iterable[KafkaError] = deleted.errors.values()
-    if not found and not deleted.errors:
-        note(f"{options.parser.prog}: no ACL is selected")
-        return 1
+    if not removed and not deleted.errors:
+        return _none_selected(options)
     return report(options, errors)
+
+
+def _none_selected(options: argparse.Namespace) -> int:
+    note(f"{options.parser.prog}: the options select no ACL")
+    return 1
 
 
 def _filters(options: argparse.Namespace) -> list[AclFilter]:
@@ -214,12 +230,17 @@ def _print(options: argparse.Namespace, acls: list[AclBinding]) -> None:
             for acl in acls
         ])  # fmt: skip
     elif acls:
-        rows = [
+        say(table(_rows(acls)))
+
+
+def _rows(acls: list[AclBinding]) -> list[tuple[str, ...]]:
+    return [
+        ("RESOURCE", "NAME", "PATTERN", "PRINCIPAL", "PERMISSION", "OPERATION", "HOST"),
+        *(
             (
                 *(acl.resource_type.name, acl.resource_name, acl.pattern_type.name),
                 *(acl.principal, acl.permission.name, acl.operation.name, acl.host),
             )
             for acl in acls
-        ]
-        heading = ("RESOURCE", "NAME", "PATTERN", "PRINCIPAL", "PERMISSION", "OPERATION", "HOST")
-        say(table([heading, *rows]))
+        ),
+    ]

@@ -10,47 +10,42 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aioprod.cli.output import note, say, show
-from aioprod.cli.parser import INTERRUPTED, USAGE_ERROR, Commands, Parser, port, positive_int
+from aioprod.cli.parser import INTERRUPTED, USAGE_ERROR, Parser, path, port, positive_int
 
 if TYPE_CHECKING:
     from aioprod.testing import Authorizer, BrokerSecurity
 
 
-def add_broker(commands: Commands[Parser]) -> None:
-    """Add the command."""
-    broker = commands.add_parser(
-        "broker",
-        help="run the embedded broker for development (keeps everything in memory)",
-        description=(
-            "Runs the embedded broker until Ctrl-C. It keeps everything in memory, so all data is "
-            "lost at the end."
-        ),
-        allow_abbrev=False,
+def add_arguments(parser: Parser) -> None:
+    """Add the arguments of ``aioprod broker``."""
+    parser.description = (
+        "Runs the embedded broker until Ctrl-C. It keeps everything in memory, so all data is "
+        "lost when it stops."
     )
-    broker.add_argument(
+    parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default: %(default)s)"
     )
-    broker.add_argument(
+    parser.add_argument(
         "--port",
         type=port,
         default=9092,
         help="first node's port; others use the next ones; 0: any free (default: %(default)s)",
     )
-    broker.add_argument(
+    parser.add_argument(
         "--nodes",
         type=positive_int,
         default=1,
         metavar="N",
         help="number of nodes (default: %(default)s)",
     )
-    broker.add_argument(
+    parser.add_argument(
         "--partitions",
         type=positive_int,
         default=1,
         metavar="N",
         help="number of partitions of auto-created topics (default: %(default)s)",
     )
-    broker.add_argument(
+    parser.add_argument(
         "--topic",
         type=_topic,
         action="append",
@@ -58,7 +53,7 @@ def add_broker(commands: Commands[Parser]) -> None:
         metavar="NAME:PARTITIONS",
         help="create this topic; may be repeated",
     )
-    broker.add_argument(
+    parser.add_argument(
         "--imitate",
         action="append",
         default=[],
@@ -66,38 +61,38 @@ def add_broker(commands: Commands[Parser]) -> None:
         help="behave as a service such as event-hubs, or with a quirk "
         "(docs/embedded-broker.md); may be repeated",
     )
-    broker.add_argument(
+    parser.add_argument(
         "--json", action="store_true", help="print the addresses as one line of JSON"
     )
-    _add_security(broker)
-    broker.set_defaults(run=_broker, parser=broker)
+    _add_security(parser)
+    parser.set_defaults(run=_broker, parser=parser)
 
 
 def _add_security(broker: Parser) -> None:
     security = broker.add_argument_group("TLS and SASL")
     security.add_argument(
         "--tls-certificate",
-        type=Path,
+        type=path,
         metavar="FILE",
         help="use TLS, with this certificate chain in PEM",
     )
     security.add_argument(
         "--tls-key",
-        type=Path,
+        type=path,
         metavar="FILE",
         help="private key of the certificate (default: in the same file)",
     )
     security.add_argument(
         "--tls-client-ca",
-        type=Path,
+        type=path,
         metavar="FILE",
-        help="require client certificates of this authority",
+        help="require client certificates that this authority has signed",
     )
     security.add_argument(
         "--users",
-        type=Path,
+        type=path,
         metavar="FILE",
-        help="require a login by PLAIN or SCRAM; one NAME:PASSWORD per line",
+        help="require clients to log in with PLAIN or SCRAM; one NAME:PASSWORD per line",
     )
     security.add_argument(
         "--mechanism",
@@ -109,7 +104,7 @@ def _add_security(broker: Parser) -> None:
         "--super-user",
         action="append",
         metavar="NAME",
-        help="clients may do only what ACLs allow, but this user everything; may be repeated",
+        help="authorize clients by ACLs, with this super user; may be repeated",
     )
 
 
@@ -179,7 +174,7 @@ async def _serve(arguments: argparse.Namespace) -> None:
             )
         else:
             kind = f" by {protocol}" if protocol else ""
-            say(f"Broker on {cluster.bootstrap_servers}{kind}, in memory only. Ctrl-C ends it.")
+            say(f"Broker on {cluster.bootstrap_servers}{kind}, in memory only. Ctrl-C stops it.")
         await ended.wait()
 
 

@@ -11,20 +11,19 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from aioprod.cli.output import SAME_LINE, PrintableFormatter, note
-from aioprod.cli.parser import INTERRUPTED, USAGE_ERROR, Parser, assignment
+from aioprod.cli.output import SAME_LINE, note
+from aioprod.cli.parser import INTERRUPTED, USAGE_ERROR, Parser, assignment, path
 from aioprod.counts import counted
 from aioprod.foreign_text import escaped
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 
 if TYPE_CHECKING:
     from aioprod.config.kafka_properties import SettingsTable
     from aioprod.schema_registry import SchemaRegistry
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 _SERVERS = "bootstrap.servers"
 _PROGRESS_EACH_S = 1.0
@@ -48,7 +47,14 @@ def add_client_options(parser: Parser) -> None:
         "-b",
         "--bootstrap-servers",
         metavar="HOST:PORT",
-        help="bootstrap servers, comma-separated (default: localhost:9092)",
+        help="bootstrap servers, comma-separated (default: AIOPROD_BOOTSTRAP_SERVERS, else those "
+        "of the profile, else localhost:9092)",
+    )
+    client.add_argument(
+        "--profile",
+        metavar="NAME",
+        help="servers and security of this profile in ~/.config/aioprod/profiles.properties "
+        "(default: AIOPROD_PROFILE, else the profile named default)",
     )
     client.add_argument(
         "-X",
@@ -58,15 +64,14 @@ def add_client_options(parser: Parser) -> None:
         default=[],
         metavar="NAME=VALUE",
         help=(
-            "a client setting by Kafka's name, such as security.protocol=SASL_SSL; may be "
-            "given again"
+            "a client setting by Kafka's name, such as security.protocol=SASL_SSL; may be repeated"
         ),
     )
     client.add_argument(
         "--config-file",
-        type=Path,
+        type=path,
         metavar="FILE",
-        help="a properties file with client settings, as Kafka's tools read it; those of other "
+        help="a properties file with client settings, as Kafka's tools read it; settings of other "
         "clients are ignored",
     )
 
@@ -76,9 +81,10 @@ def command(parser: Parser, work: Work) -> None:
     add_client_options(parser)
 
     def begin(options: argparse.Namespace) -> Coroutine[Any, Any, int]:
-        from aioprod.config.properties_file import warn_of_secrets
+        if options.config:
+            from aioprod.config.properties_file import warn_of_secrets
 
-        warn_of_secrets(dict(options.config), "-X", "--config-file")
+            warn_of_secrets(dict(options.config), "-X", "--config-file")
         return work(options)
 
     parser.set_defaults(run=lambda options: run(parser.prog, lambda: begin(options)), parser=parser)
@@ -92,7 +98,10 @@ def client_settings(
     shared: bool = False,
 ) -> dict[str, object]:
     """Return the settings for one kind of client, for its ``from_config``: ``-b`` overrides ``-X``,
-    which overrides the file.
+    which overrides the file, which overrides the profile.
+
+    The environment and the default profile are used only if no argument names the cluster: a
+    password must not be sent to servers that it is not meant for.
 
     Args:
         options: the command's arguments.
@@ -101,16 +110,24 @@ def client_settings(
         shared: whether the command has clients of several kinds, and ``-X`` may set those of each.
 
     Raises:
-        ConfigError: if the file can't be read, or a line is not a setting.
+        ConfigError: if a file can't be read, a line is not a setting, or there is no such profile.
     """
-    from aioprod.config.properties_file import read_settings
-
-    given: dict[str, object] = {}
-    if options.config_file is not None:
-        lines = read_settings(options.config_file, "--config-file")
-        given |= _without_those_of_others(lines, client)
     named = dict(options.config)
-    given |= _without_those_of_others(named, client) if shared else named
+    lines: dict[str, str] = {}
+    if options.config_file is not None:
+        from aioprod.config.properties_file import read_settings
+
+        lines = read_settings(options.config_file, "--config-file")
+    given: dict[str, object] = {}
+    names_cluster = options.bootstrap_servers is not None or any(
+        name.replace("_", ".") == _SERVERS for name in (*named, *lines)
+    )
+    if options.profile is not None or not names_cluster:
+        from aioprod.config.profiles import connection_settings
+
+        given |= connection_settings(options.profile)
+    given |= _without_other_clients(lines, client)
+    given |= _without_other_clients(named, client) if shared else named
     settings = {client.python_name(name): value for name, value in (defaults or {}).items()}
     settings |= {
         name if not client.knows(name) else client.python_name(name): value
@@ -119,6 +136,19 @@ def client_settings(
     if options.bootstrap_servers is not None:
         settings[client.python_name(_SERVERS)] = options.bootstrap_servers
     return settings
+
+
+def settings_of_any_client(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings that clients of each kind have, as keyword arguments.
+
+    Raises:
+        ConfigError: if :func:`client_settings` raises it.
+    """
+    from aioprod.config.kafka_properties import python_settings
+    from aioprod.config.profiles import client_table
+
+    table = client_table()
+    return python_settings(table, client_settings(options, table))
 
 
 def add_registry_option(parser: Parser, meaning: str) -> None:
@@ -147,47 +177,61 @@ async def registry_of(options: argparse.Namespace) -> AsyncIterator[SchemaRegist
         raise UsageError(
             f'--registry needs {error.name}: pip install "aioprod[schema-registry]"'
         ) from error
-    async with SchemaRegistry(_registry_url(options.registry)) as registry:
+    async with SchemaRegistry(url_of(options.registry, "--registry")) as registry:
         yield registry
 
 
-def _registry_url(given: str) -> str:
+def url_of(given: str, argument: str) -> str:
+    """Return the URL of an argument: ``@FILE`` reads it from a file. A password in the argument
+    itself is warned about.
+
+    Raises:
+        UsageError: if the file can't be read.
+    """
     if given.startswith("@"):
         try:
-            return Path(given[1:]).read_text(encoding="utf-8-sig").strip()
+            with open(given[1:], encoding="utf-8-sig") as file:
+                return file.read().strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"--registry {given}: {error}") from error
-    if "@" in given:
+            raise UsageError(f"{argument} {given}: {error}") from error
+    user_info, at, _ = given.rpartition("@")
+    if at and ":" in user_info.rpartition("://")[2]:
         log.warning(
-            "--registry: all users of this machine can see the password in the process list; "
-            "use @FILE"
+            "%s: all users of this machine can see the password in the process list; use @FILE",
+            argument,
         )
     return given
 
 
-def _without_those_of_others(
+def _without_other_clients(
     settings: Mapping[str, object], client: SettingsTable
 ) -> dict[str, object]:
-    from aioprod.config.admin import ADMIN
-    from aioprod.config.consumer import CONSUMER
-    from aioprod.config.producer import PRODUCER
+    unknown = {name for name in settings if not client.knows(name)}
+    if unknown:
+        from aioprod.config.admin import ADMIN
+        from aioprod.config.consumer import CONSUMER
+        from aioprod.config.other_clients import is_of_registry
+        from aioprod.config.producer import PRODUCER
 
-    return {
-        name: value
-        for name, value in settings.items()
-        if client.knows(name) or not any(other.knows(name) for other in (ADMIN, CONSUMER, PRODUCER))
-    }
+        others = (ADMIN, CONSUMER, PRODUCER)
+        unknown = {
+            name
+            for name in unknown
+            if is_of_registry(name) or any(other.knows(name) for other in others)
+        }
+    return {name: value for name, value in settings.items() if name not in unknown}
 
 
 def run(prog: str, work: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run a command; an error is printed as one line on standard error. Ctrl-C cancels the work,
-    which then has five seconds to end.
+    """Run a command. An error is printed as one line on standard error. Ctrl-C cancels the work,
+    which then has five seconds to finish.
 
     Returns:
         The exit status.
     """
     import asyncio
 
+    from aioprod.cli.command_log import CommandLog
     from aioprod.errors import ConfigError, KafkaError
     from aioprod.interrupt import Interrupt, Interrupted
 
@@ -195,33 +239,34 @@ def run(prog: str, work: Callable[[], Coroutine[Any, Any, int]]) -> int:
         return await Interrupt().guard(work())
 
     log = logging.getLogger("aioprod")
-    handler = logging.StreamHandler()
-    handler.setFormatter(PrintableFormatter(f"{prog}: %(message)s"))
+    handler = CommandLog(prog)
     log.addHandler(handler)
+
+    def fail(text: str, status: int) -> int:
+        handler.print(text)
+        note(f"{prog}: {escaped(text)}")
+        return status
+
     try:
         status = asyncio.run(guarded())
         sys.stdout.flush()
         return status
     except (KeyboardInterrupt, Interrupted):
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of the output has closed it, such as head
+    except BrokenPipeError:  # the reader of the output, such as head, has exited
         _forget_output()
         return 0
     except (UsageError, ConfigError) as error:
-        return _fail(prog, str(error), USAGE_ERROR)
+        return fail(str(error), USAGE_ERROR)
     except (CommandError, KafkaError) as error:
-        return _fail(prog, text_of(error), 1)
+        return fail(text_of(error), 1)
     finally:
+        handler.print()
         log.removeHandler(handler)
 
 
-def _fail(prog: str, text: str, status: int) -> int:
-    note(f"{prog}: {escaped(text)}")
-    return status
-
-
 def _forget_output() -> None:
-    """Discard the interpreter's last flush of standard output, which would fail."""
+    """Prevent the interpreter's last flush of standard output, which would fail."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -236,13 +281,13 @@ def text_of(error: BaseException) -> str:
 
 
 class Progress:
-    """Prints the number of records on standard error: each second if that is a terminal and the
-    records are not printed to it, and at the end.
+    """Prints the number of records on standard error: at the end, and each second if standard error
+    is a terminal and the records are printed elsewhere.
 
     Args:
-        verb: what happens to the records, such as ``read``.
+        verb: the participle for the records, such as ``read``.
         quiet: print nothing.
-        records: the stream of the records.
+        records: the stream that the records are printed to.
     """
 
     def __init__(self, verb: str, quiet: bool, records: TextIO) -> None:

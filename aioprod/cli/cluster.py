@@ -8,23 +8,18 @@ from typing import TYPE_CHECKING
 
 from aioprod.cli.client import client_settings, command
 from aioprod.cli.output import say, show, table
-from aioprod.cli.parser import Commands, Parser
+from aioprod.cli.parser import Parser
 from aioprod.foreign_text import escaped
 
 if TYPE_CHECKING:
     from aioprod.admin import Admin
 
 
-def add_cluster(commands: Commands[Parser]) -> None:
-    """Add the command."""
-    cluster = commands.add_parser(
-        "cluster",
-        help="show a cluster's brokers",
-        description="Shows the running brokers.",
-        allow_abbrev=False,
-    )
-    cluster.add_argument("--json", action="store_true", help="print JSON")
-    command(cluster, _describe)
+def add_arguments(parser: Parser) -> None:
+    """Add the arguments of ``aioprod cluster``."""
+    parser.description = "Shows the running brokers."
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    command(parser, _describe)
 
 
 def admin_client(options: argparse.Namespace) -> Admin:

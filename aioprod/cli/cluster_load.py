@@ -1,4 +1,6 @@
-"""What ``aioprod top`` shows: groups, their lag, and the throughput between two samples."""
+"""The data that ``aioprod top`` shows: groups, their lag, and the throughput between two
+samples.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ class Sample(NamedTuple):
         cluster_id, brokers: its id, and the number of running brokers.
         groups: the consumer and share groups.
         committed: the committed offsets of each group; of a share group its start offsets.
-        lags: of share groups, as their records are not done in order; a partition is left out if
+        lags: of share groups, whose records are not processed in order; a partition is left out if
             the broker does not report its lag.
         ends: the offset of the next record of each partition; partitions without a leader are left
             out.
@@ -47,7 +49,7 @@ class Sample(NamedTuple):
     ends: Mapping[TopicPartition, int]
 
     def done(self, group: str) -> Mapping[TopicPartition, int]:
-        """Return how far a group is in each partition: the end without its lag."""
+        """Return a group's position in each partition; of a share group, the end minus its lag."""
         if group not in self.lags:
             return self.committed.get(group, {})
         return {tp: self.ends[tp] - lag for tp, lag in self.lags[group].items() if tp in self.ends}
@@ -72,9 +74,9 @@ class GroupLoad(NamedTuple):
     """A group between two samples.
 
     Attributes:
-        lag: of all partitions with a committed offset.
-        consumed_per_s: by committed offsets; of a share group by its lag.
-        catches_up_in_s: at these speeds; None if its lag does not become smaller.
+        lag: the sum over all partitions with a committed offset.
+        consumed_per_s: from the committed offsets; of a share group, from its lag.
+        catches_up_in_s: at the measured speeds; None if the lag does not become smaller.
     """
 
     group: str
@@ -106,13 +108,13 @@ class ClusterLoad(NamedTuple):
 
 
 async def take(admin: Admin, groups: Collection[str], topics: Collection[str]) -> Sample:
-    """Ask the cluster.
+    """Take a sample of the cluster.
 
     Args:
-        groups, topics: only these; all if empty.
+        groups, topics: limit the sample to these; all if empty.
 
     Raises:
-        KafkaError: if it does not answer.
+        KafkaError: if the cluster does not answer.
     """
     from aioprod.admin import OffsetSpec
 
@@ -159,8 +161,8 @@ async def take(admin: Admin, groups: Collection[str], topics: Collection[str]) -
 
 
 def _found(results: Results[K, V]) -> dict[K, V]:
-    """Return what there is: a topic or group may have been deleted meanwhile, or have no leader or
-    coordinator, or need an authorization.
+    """Return the successful results. A topic or group may have been deleted meanwhile, have no
+    leader or coordinator, or require an authorization.
     """
     failed = results.errors
     return {item: results[item] for item in results if item not in failed}
@@ -188,7 +190,7 @@ async def _of_groups(groups: Iterable[str], ask: Callable[[str], Awaitable[V]]) 
 
 
 def compare(before: Sample, after: Sample) -> ClusterLoad:
-    """Return what happened between two samples."""
+    """Return the changes between two samples."""
     seconds = max(after.taken_at - before.taken_at, 1e-9)
     written: defaultdict[str, float] = defaultdict(float)
     counts: defaultdict[str, int] = defaultdict(int)
@@ -244,7 +246,8 @@ def _group_load(
             written += speeds.get(tp, 0.0)
     lag = sum(each.lag or 0 for each in partitions)
     gain = consumed - written
-    catches_up_in_s = 0.0 if not lag else lag / gain if gain > 0 else None
+    # Less than a record is a rounding error, and would be centuries.
+    catches_up_in_s = 0.0 if not lag else lag / gain if gain * seconds > 0.5 else None
     members = len(group.members)
     return GroupLoad(
         group.group_id,

@@ -1,63 +1,94 @@
-"""``aioprod completion``: scripts with which shells complete commands and options."""
+"""``aioprod completion``: scripts that complete commands and options in a shell."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
+from aioprod.cli.completed_names import KINDS, print_names
 from aioprod.cli.output import say
-from aioprod.cli.parser import Commands, Parser
+from aioprod.cli.parser import Parser, path
+
+_KINDS_OF = {
+    "TOPIC": "topics",
+    "--topic": "topics",
+    "GROUP": "groups",
+    "--group": "groups",
+    "--profile": "profiles",
+    "--to-profile": "profiles",
+}
+_NEW_NAMES = ("topics create", "broker")  # these take names that do not exist yet
 
 
 class _Option(NamedTuple):
-    """An option: its names, and what follows it."""
+    """An option: its names, and its value; ``kind`` is one of :data:`KINDS`, or empty."""
 
     names: list[str]
     meaning: str
     takes_value: bool
     choices: list[str]
     is_file: bool
+    kind: str
 
 
 class _Command(NamedTuple):
-    """A command: its words, such as ``topics create``; the top level has none."""
+    """A command: its words, such as ``topics create``; the top level has none. Its arguments are
+    fixed words, or names of a kind.
+    """
 
     words: str
     commands: dict[str, str]
     options: list[_Option]
     arguments: list[str]
+    kind: str
 
 
-def add_completion(commands: Commands[Parser], whole: Parser) -> None:
-    """Add the command.
-
-    Args:
-        whole: the parser of the whole command line.
-    """
-    parser = commands.add_parser(
-        "completion",
-        help="print a script that completes commands and options in a shell",
-        description=(
-            "Prints a script for a shell. bash: source <(aioprod completion bash). zsh, after "
-            "compinit: source <(aioprod completion zsh). fish: aioprod completion fish | source."
-        ),
-        allow_abbrev=False,
+def add_arguments(parser: Parser) -> None:
+    """Add the arguments of ``aioprod completion``."""
+    parser.description = (
+        "Prints a script for a shell. bash: source <(aioprod completion bash). zsh, after "
+        "compinit: source <(aioprod completion zsh). fish: aioprod completion fish | source."
     )
-    parser.add_argument("shell", choices=list(_SCRIPTS), metavar="{" + ",".join(_SCRIPTS) + "}")
+    parser.add_argument(
+        "shell", nargs="?", choices=list(_SCRIPTS), metavar="{" + ",".join(_SCRIPTS) + "}"
+    )
+    parser.add_argument(
+        "--names", choices=KINDS, help="print names, as the shell's script requests"
+    )
+    parser.add_argument(
+        "--line",
+        default="",
+        metavar="WORDS",
+        help="the words of the command line, one per line, which name the cluster",
+    )
 
-    def run(options: argparse.Namespace) -> int:
-        say(_SCRIPTS[options.shell](list(_tree(whole, ""))), end="")
+    parser.set_defaults(run=_run, parser=parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.names is not None:
+        print_names(options.names, options.line.split("\n"))
         return 0
-
-    parser.set_defaults(run=run, parser=parser)
+    parser: Parser = options.parser
+    if options.shell is None:
+        parser.error(f"name a shell: {', '.join(_SCRIPTS)}")
+    say(_SCRIPTS[options.shell](list(_tree(options.whole(), ""))), end="")
+    return 0
 
 
 def _tree(parser: argparse.ArgumentParser, words: str) -> Iterator[_Command]:
-    """Yield a command and all below it."""
-    command = _Command(words, {}, [], [])
+    """Yield a command and all commands below it."""
+    command = _Command(
+        words,
+        {},
+        [],
+        [],
+        next(
+            (kind for each in parser._actions if (kind := _kind(words, each, of_option=False))), ""
+        ),
+    )
     below: dict[str, argparse.ArgumentParser] = {}
     formatter = parser._get_formatter()
     for action in parser._actions:
@@ -73,7 +104,8 @@ def _tree(parser: argparse.ArgumentParser, words: str) -> Iterator[_Command]:
                     formatter._expand_help(action) if action.help else "",
                     action.nargs != 0,
                     list(map(str, action.choices or ())),
-                    action.type is Path,
+                    action.type is path,
+                    _kind(words, action, of_option=True),
                 )
             )
         else:
@@ -83,14 +115,22 @@ def _tree(parser: argparse.ArgumentParser, words: str) -> Iterator[_Command]:
         yield from _tree(each, f"{words} {name}".strip())
 
 
+def _kind(words: str, action: argparse.Action, *, of_option: bool) -> str:
+    """Return the kind of names that an option or argument accepts, if the cluster has them."""
+    if bool(action.option_strings) != of_option or words in _NEW_NAMES:
+        return ""
+    name = action.option_strings[-1] if of_option else str(action.metavar)
+    return _KINDS_OF.get(name, "")
+
+
 def _words(command: _Command) -> list[str]:
-    """Return what may follow a command."""
+    """Return the words that may follow a command."""
     names = [name for option in command.options for name in option.names]
     return [*command.commands, *command.arguments, *names]
 
 
-# In bash and zsh the function walks over the words before the cursor, and keeps those that name
-# commands: "$at" is then the command. What it does not know are values.
+# In bash and zsh the function reads the words before the cursor, and keeps those that name
+# commands: "$at" is the command. Unknown words are values.
 _WALK = """  local at= word
   for word in {words}; do
     case "$at/$word" in
@@ -105,15 +145,31 @@ def _walk(commands: list[_Command], words: str) -> str:
     return _WALK.format(words=words, known="|".join(known))
 
 
-# compopt quotes names; bash 3.2 of macOS has none.
+# compopt quotes file names; bash 3.2 of macOS does not have it.
 _BASH_FILES = (
     "local IFS=$'\\n'; compopt -o filenames 2>/dev/null; COMPREPLY=($(compgen -f -- \"$current\"))"
 )
 
 
+# compgen -W would expand its words, and a name such as $(...) must not be expanded.
+_BASH_NAMES = r"""_aioprod_names() {
+  [[ "$current" == -* ]] && return 1
+  local name words
+  read -ra words <<< "${COMP_LINE:0:COMP_POINT}"
+  COMPREPLY=()
+  while IFS= read -r name; do
+    [[ "$name" == "$current"* ]] && COMPREPLY+=("$(printf %q "$name")")
+  done < <("${words[0]}" completion --names "$1" \
+    --line "$(printf '%s\n' "${words[@]}")" 2>/dev/null)
+  (( ${#COMPREPLY[@]} ))
+}
+"""
+
+
 def _bash(commands: list[_Command]) -> str:
     lines = [
         "# bash completion of aioprod",
+        _BASH_NAMES.rstrip("\n"),
         "_aioprod() {",
         '  local current="${COMP_WORDS[COMP_CWORD]}"',
         _walk(commands, '"${COMP_WORDS[@]:1:COMP_CWORD-1}"').rstrip("\n"),
@@ -121,10 +177,18 @@ def _bash(commands: list[_Command]) -> str:
     ]
     lines += _value_cases(
         commands,
-        lambda option: _BASH_FILES if option.is_file else _compgen(option.choices),
+        lambda option: (
+            _BASH_FILES
+            if option.is_file
+            else f"_aioprod_names {option.kind}"
+            if option.kind
+            else _compgen(option.choices)
+        ),
     )
     lines += ["  esac", '  case "$at" in']
-    lines += [f"    {shlex.quote(each.words)}) {_compgen(_words(each))} ;;" for each in commands]
+    for each in commands:
+        named = f"_aioprod_names {each.kind} || " if each.kind else ""
+        lines.append(f"    {shlex.quote(each.words)}) {named}{_compgen(_words(each))} ;;")
     return "\n".join([*lines, "  esac", "}", "complete -F _aioprod aioprod", ""])
 
 
@@ -143,9 +207,20 @@ def _value_cases(commands: list[_Command], offer: Callable[[_Option], str]) -> l
     return [f"    {'|'.join(names)}) {values}; return ;;" for values, names in cases.items()]
 
 
+_ZSH_NAMES = r"""_aioprod_names() {
+  [[ "${words[CURRENT]}" == -* ]] && return 1
+  local line="${(F)words[1,CURRENT]}"
+  local -a names
+  names=(${(f)"$("${words[1]}" completion --names "$1" --line "$line" 2>/dev/null)"})
+  (( $#names )) && compadd -- "${names[@]}"
+}
+"""
+
+
 def _zsh(commands: list[_Command]) -> str:
     lines = [
         "#compdef aioprod",
+        _ZSH_NAMES.rstrip("\n"),
         "_aioprod() {",
         _walk(commands, '"${(@)words[2,CURRENT-1]}"').rstrip("\n"),
         '  case "$at/${words[CURRENT-1]}" in',
@@ -153,7 +228,11 @@ def _zsh(commands: list[_Command]) -> str:
     lines += _value_cases(
         commands,
         lambda option: (
-            "_files" if option.is_file else f"compadd -- {shlex.join(option.choices)}".rstrip()
+            "_files"
+            if option.is_file
+            else f"_aioprod_names {option.kind}"
+            if option.kind
+            else f"compadd -- {shlex.join(option.choices)}".rstrip()
         ),
     )
     lines += ["  esac", "  local -a found", '  case "$at" in']
@@ -161,13 +240,23 @@ def _zsh(commands: list[_Command]) -> str:
         meanings = {**each.commands, **dict.fromkeys(each.arguments, "")}
         meanings |= {name: option.meaning for option in each.options for name in option.names}
         found = [f"{name}:{meaning}".rstrip(":") for name, meaning in meanings.items()]
-        lines.append(f"    {shlex.quote(each.words)}) found=({shlex.join(found)}) ;;")
+        named = f"_aioprod_names {each.kind} && return; " if each.kind else ""
+        lines.append(f"    {shlex.quote(each.words)}) {named}found=({shlex.join(found)}) ;;")
     lines += ["  esac", "  _describe aioprod found", "}"]
     # As a file in $fpath the script is the function itself; when it is sourced, it defines it.
     lines.append(
         'if [ "$funcstack[1]" = _aioprod ]; then _aioprod; else compdef _aioprod aioprod; fi'
     )
     return "\n".join([*lines, ""])
+
+
+_FISH_NAMES = r"""function __aioprod_names
+  set -l words (commandline -opc)
+  string match -q -- '-*' (commandline -ct); and return
+  set -l line (string join \n -- $words | string collect)
+  $words[1] completion --names $argv[1] --line $line 2>/dev/null
+end
+"""
 
 
 def _fish(commands: list[_Command]) -> str:
@@ -183,6 +272,7 @@ def _fish(commands: list[_Command]) -> str:
         "  end",
         '  test "$at" = "$argv[1]"',
         "end",
+        _FISH_NAMES.rstrip("\n"),
         "complete -c aioprod -f",
     ]
     for each in commands:
@@ -190,12 +280,16 @@ def _fish(commands: list[_Command]) -> str:
         meanings = {**each.commands, **dict.fromkeys(each.arguments, "")}
         for name, meaning in meanings.items():
             lines.append(f"{begin} -a {name} -d {_fish_text(meaning)}")
+        if each.kind:
+            lines.append(f"{begin} -a '(__aioprod_names {each.kind})'")
         for option in each.options:
             names = [
                 f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
                 for name in option.names
             ]
             value = ["-r -F" if option.is_file else "-x"] if option.takes_value else []
+            if option.kind:
+                value.append(f"-a '(__aioprod_names {option.kind})'")
             if option.choices:
                 value.append(f"-a {_fish_text(' '.join(option.choices))}")
             lines.append(" ".join([begin, *names, *value, "-d", _fish_text(option.meaning)]))

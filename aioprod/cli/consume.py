@@ -20,17 +20,17 @@ from aioprod.cli.client import (
     command,
     registry_of,
 )
-from aioprod.cli.parser import Commands, Parser, natural_int, positive_int
+from aioprod.cli.parser import Parser, natural_int, positive_int, separator
 from aioprod.cli.reset_offsets import timestamp
 from aioprod.counts import counted
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 
 if TYPE_CHECKING:
     from aioprod import Consumer, RebalanceListener
-    from aioprod.cli.formats import Formatter
+    from aioprod.cli.patterns import Formatter
     from aioprod.types import ConsumerRecord, TopicPartition
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 BEGINNING, END, OFFSET, LAST, TIME = "beginning", "end", "an offset", "the last", "a time"
 _AT_ONCE = 2000
@@ -43,14 +43,9 @@ _COMMIT_LIMIT_MS = 2_000
 _PRINT_LIMIT_S = 0.5
 
 
-def add_consume(commands: Commands[Parser]) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "consume",
-        help="print a topic's records",
-        description="Prints records, one per line, until Ctrl-C, --count or --exit.",
-        allow_abbrev=False,
-    )
+def add_arguments(parser: Parser) -> None:
+    """Add the arguments of ``aioprod consume``."""
+    parser.description = "Prints records, one per line, until Ctrl-C, --count or --exit."
     parser.add_argument("topics", nargs="+", metavar="TOPIC")
     parser.add_argument(
         "-g",
@@ -86,24 +81,30 @@ def add_consume(commands: Commands[Parser]) -> None:
         action="store_true",
         help="end at the partitions' end offsets as of the start",
     )
-    parser.add_argument(
-        "--format",
-        default="json",
-        metavar="PATTERN",
-        help="json, or a pattern of %%t topic, %%p partition, %%o offset, %%T timestamp, %%k key, "
-        "%%K its length, %%v value, %%V its length, "
-        "%%h headers, and \\n, \\t, \\xHH as in C (default: %(default)s)",
-    )
-    _add_decoding(parser)
+    _add_format(parser)
     parser.add_argument(
         "-q", "--quiet", action="store_true", help="don't print the number of records"
     )
     command(parser, _consume)
 
 
-def _add_decoding(parser: Parser) -> None:
+def _add_format(parser: Parser) -> None:
+    parser.add_argument(
+        "--format",
+        metavar="PATTERN",
+        help="json, or a pattern of %%t topic, %%p partition, %%o offset, %%T timestamp, %%k key, "
+        "%%K its length, %%v value, %%V its length, %%R that length as four bytes, "
+        "%%h headers, and \\n, \\t, \\xHH as in C (default: json)",
+    )
+    parser.add_argument(
+        "-K",
+        "--key-separator",
+        type=separator,
+        metavar="TEXT",
+        help="print key, this text and value, as produce -K reads them; \\t for a tab",
+    )
     add_registry_option(
-        parser, "decode values by the schemas whose ids they begin with (extra schema-registry)"
+        parser, "decode values by the schema ids that they begin with (extra schema-registry)"
     )
     parser.add_argument(
         "--decode",
@@ -134,26 +135,18 @@ class Start(NamedTuple):
 
 
 async def _consume(options: argparse.Namespace) -> int:
-    from aioprod.cli.formats import FormatError, json_line, pattern
     from aioprod.config.consumer import CONSUMER
 
     if options.decode is not None and options.registry is None:
-        raise UsageError("--decode goes with --registry")
+        raise UsageError("--decode needs --registry")
     if options.group is not None and (
         options.partition is not None or options.start.kind not in (BEGINNING, END) or options.exit
     ):
         raise UsageError(
-            "--group goes with neither --partition nor --exit, and with --from beginning or "
-            "end only"
+            "--group can't be used with --partition or --exit, and only with --from beginning "
+            "or end"
         )
-    try:
-        formatter = (
-            json_line
-            if options.format == "json"
-            else pattern(options.format, for_terminal=sys.stdout.isatty())
-        )
-    except FormatError as error:
-        raise UsageError(f"--format: {error}") from None
+    formatter = _formatter(options)
     defaults = {
         "enable.auto.commit": False,
         "auto.offset.reset": "latest" if options.start.kind == END else "earliest",
@@ -169,6 +162,23 @@ async def _consume(options: argparse.Namespace) -> int:
             settings |= deserializers(registry, options.decode or "value")
         await _read(options, settings, formatter)
     return 0
+
+
+def _formatter(options: argparse.Namespace) -> Formatter:
+    from aioprod.cli.formats import json_lines
+    from aioprod.cli.patterns import PatternError, keys_and_values, pattern
+
+    for_terminal = sys.stdout.isatty()
+    if options.key_separator is not None:
+        if options.format is not None:
+            raise UsageError("--key-separator can't be used with --format")
+        return keys_and_values(options.key_separator, for_terminal=for_terminal)
+    if options.format in (None, "json"):
+        return json_lines
+    try:
+        return pattern(options.format, for_terminal=for_terminal)
+    except PatternError as error:
+        raise UsageError(f"--format: {error}") from None
 
 
 async def _read(
@@ -187,14 +197,16 @@ async def _read(
         finally:
             await printing.commit()
     finally:
-        await consumer.close(_CLOSE_LIMIT_MS)
-        progress.end(printing.printed)
+        try:
+            await consumer.close(_CLOSE_LIMIT_MS)
+        finally:
+            progress.end(printing.printed)
 
 
 async def _begin(
     consumer: Consumer, options: argparse.Namespace, printing: Printing
 ) -> dict[TopicPartition, int] | None:
-    """Subscribe or assign; return the end offsets, if there are any."""
+    """Subscribe or assign; return the end offsets, if the command ends there."""
     from aioprod.types import TopicPartition
 
     partitions: list[TopicPartition] = []
@@ -219,8 +231,8 @@ async def _begin(
 
 
 def _committing(printing: Printing) -> RebalanceListener:
-    """Return a listener that commits before partitions move to another member, so that records are
-    not printed twice.
+    """Return a listener that commits before partitions move to another member, so that the other
+    member does not print records again.
     """
     from aioprod import RebalanceListener
 
@@ -250,7 +262,7 @@ async def _partitions_of(consumer: Consumer, topic: str) -> frozenset[int]:
 async def start_offsets(
     consumer: Consumer, partitions: Sequence[TopicPartition], start: Start
 ) -> dict[TopicPartition, int]:
-    """Return the start offsets, moved to the nearest existing ones."""
+    """Return the start offsets, moved to the nearest offsets that exist."""
     if start.kind == BEGINNING:
         return await consumer.beginning_offsets(partitions)
     ends = await consumer.end_offsets(partitions)
@@ -274,7 +286,7 @@ async def start_offsets(
 
 
 class Printing:
-    """Reads, prints, then commits: records that were not printed are read again by the next member.
+    """Reads, prints, then commits. A record that was not printed is read by the next member.
 
     Attributes:
         printed: the number of records printed.
@@ -290,23 +302,18 @@ class Printing:
         self._committed_at = time.monotonic()
         self._uncommitted = False
         self._half_printed = False
-        self.printed = 0
+        self.printed: int = 0
 
     async def run(self, count: int | None, ends: dict[TopicPartition, int] | None) -> None:
         """Print records until the count is reached, or all partitions are read to their ends."""
-        from aioprod.types import TopicPartition
-
+        limits = {(tp.topic, tp.partition): end for tp, end in (ends or {}).items()}
         while count is None or self.printed < count:
             if ends is not None and await self._is_at(ends):
                 return
             most = _AT_ONCE if count is None else min(_AT_ONCE, count - self.printed)
             records = await self._consumer.getmany(most, _LOOK_MS)
             if ends is not None:
-                records = [
-                    record
-                    for record in records
-                    if record.offset < ends[TopicPartition(record.topic, record.partition)]
-                ]
+                records = [record for record in records if record.offset < limits[record[:2]]]
             await self._print(records)
             self._progress.at(self.printed)
             if time.monotonic() - self._committed_at >= _COMMIT_EACH_S:
@@ -319,14 +326,16 @@ class Printing:
         return True
 
     async def _print(self, records: Sequence[ConsumerRecord]) -> None:
+        from aioprod.running_loop import start_task
         from aioprod.threads import in_thread
 
         if not records:
             return
         self._half_printed = True
-        # In a thread: the reader of the output may be slow, and heartbeats must continue.
-        writing = asyncio.ensure_future(
-            in_thread(partial(_write, sys.stdout.fileno(), b"".join(map(self._format, records))))
+        # In a thread: the output may be slow, and the event loop must send heartbeats.
+        writing = start_task(
+            in_thread(partial(_write, sys.stdout.fileno(), self._format(records))),
+            name="aioprod-print",
         )
         try:
             await asyncio.shield(writing)
@@ -342,7 +351,7 @@ class Printing:
             writing.cancel()
 
     async def commit(self) -> None:
-        """Commit the positions, unless it is unknown how many of the last records were printed."""
+        """Commit the positions, unless it is unknown which of the last records were printed."""
         from aioprod.errors import CommitFailedError, RebalanceInProgressError
 
         if not self._uncommitted or self._half_printed:
@@ -352,7 +361,7 @@ class Printing:
             await self._consumer.commit(timeout_ms=_COMMIT_LIMIT_MS)
             self._uncommitted = False
         except RebalanceInProgressError:
-            pass  # the group rebalances: the next poll completes that
+            pass  # the group rebalances: the next poll completes the rebalance
         except CommitFailedError as error:
             self._uncommitted = False
             log.warning("some records will be printed again by another member: %s", error)

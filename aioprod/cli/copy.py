@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aioprod.cli.client import UsageError, client_settings, command
 from aioprod.cli.consume import Start
 from aioprod.cli.parser import (
-    Commands,
     Parser,
     assignment,
+    path,
     positive_float,
     positive_int,
 )
@@ -26,18 +25,13 @@ if TYPE_CHECKING:
 _TOPICS_AT_ONCE = 16
 
 
-def add_copy(commands: Commands[Parser]) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "copy",
-        help="copy topics to another cluster, or within one, exactly once",
-        description=(
-            "Copies the committed records of topics with their keys, values, headers, timestamps "
-            "and partitions, until Ctrl-C or --once. A copy that was stopped or killed continues "
-            "where its last transaction ended: no record is lost or copied twice. -b, -X and "
-            "--config-file are for the source cluster."
-        ),
-        allow_abbrev=False,
+def add_arguments(parser: Parser) -> None:
+    """Add the arguments of ``aioprod copy``."""
+    parser.description = (
+        "Copies the committed records of topics with their keys, values, headers, timestamps "
+        "and partitions, until Ctrl-C or --once. A copy that was stopped or killed continues "
+        "after its last transaction: no record is lost or copied twice. -b, -X, "
+        "--profile and --config-file are for the source cluster."
     )
     parser.add_argument("topics", nargs="*", metavar="TOPIC")
     _add_names(parser)
@@ -47,7 +41,7 @@ def add_copy(commands: Commands[Parser]) -> None:
         dest="start",
         type=Start.parse,
         metavar="WHERE",
-        help="where to begin with partitions that this copy has no progress of: beginning, end, an "
+        help="where to begin in partitions without progress of this copy: beginning, end, an "
         "offset, -N for the last N of each partition, or a time such as 2026-01-31T08:00:00Z "
         "(default: beginning, and only into partitions without records)",
     )
@@ -57,7 +51,7 @@ def add_copy(commands: Commands[Parser]) -> None:
     parser.add_argument(
         "--skip-deleted",
         action="store_true",
-        help="continue at the oldest record if the next one was deleted before it was copied",
+        help="continue at the oldest record if records were deleted before they were copied",
     )
     parser.add_argument(
         "--transaction-records",
@@ -110,6 +104,9 @@ def _add_target(parser: Parser) -> None:
         help="bootstrap servers of the target, comma-separated",
     )
     target.add_argument(
+        "--to-profile", metavar="NAME", help="servers and security of the target, by a profile"
+    )
+    target.add_argument(
         "--to-config",
         type=assignment,
         action="append",
@@ -119,7 +116,7 @@ def _add_target(parser: Parser) -> None:
     )
     target.add_argument(
         "--to-config-file",
-        type=Path,
+        type=path,
         metavar="FILE",
         help="a properties file with client settings for the target",
     )
@@ -172,14 +169,16 @@ def _check(options: argparse.Namespace) -> None:
     if bool(options.topics) == (options.matching is not None):
         raise UsageError("give either topics or --matching REGEX")
     if options.to_topic is not None and len(options.topics) != 1:
-        raise UsageError("--to-topic goes with one topic; for several give --prefix")
+        raise UsageError("--to-topic needs exactly one topic; use --prefix for several")
 
 
 def _of_target(options: argparse.Namespace) -> argparse.Namespace:
     """Return the options for connecting to the target cluster."""
-    if not (options.to_bootstrap_servers or options.to_config or options.to_config_file):
+    given = (options.to_bootstrap_servers, options.to_profile, options.to_config_file)
+    if not any((*given, options.to_config)):
         return options
     return argparse.Namespace(
+        profile=options.to_profile,
         bootstrap_servers=options.to_bootstrap_servers,
         config=options.to_config,
         config_file=options.to_config_file,
@@ -194,7 +193,7 @@ def _admin(options: argparse.Namespace) -> Admin:
 
 
 async def _together(copies: list[TopicCopy], report: CopyReport, *, once: bool) -> None:
-    """Run all copies until they end; the first failure ends the others, and is raised."""
+    """Run all copies until they end. The first failure cancels the others, and is raised."""
     slots = asyncio.Semaphore(_TOPICS_AT_ONCE if once else len(copies))
 
     async def run(copy: TopicCopy) -> None:

@@ -1,4 +1,4 @@
-"""Which topics ``aioprod copy`` copies, and the topics in the target cluster."""
+"""The topics that ``aioprod copy`` copies, and the topics in the target cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aioprod.counts import counted
 if TYPE_CHECKING:
     from aioprod.admin import Admin, TopicDescription
 
-# Settings about the source's own brokers and disks, and what would refuse or change timestamps.
+# Settings that depend on the source's brokers and disks, or that refuse or change timestamps.
 _NOT_COPIED = (
     "follower.replication.throttled.replicas",
     "leader.replication.throttled.replicas",
@@ -33,11 +33,11 @@ class TopicPair(NamedTuple):
 
     Attributes:
         topic: the name in the source cluster.
-        topic_id: its id there, in which a topic differs from a deleted one of the same name; empty
-            if the cluster has no ids.
+        topic_id: its id there, which distinguishes it from a deleted topic of the same name; empty
+            if the cluster has no topic ids.
         to_topic: the name in the target cluster.
-        identity: the transactional id of the copy, and the group that has its progress, both in the
-            target cluster.
+        identity: the transactional id of the copy, and the group that stores its progress; both in
+            the target cluster.
     """
 
     topic: str
@@ -47,12 +47,12 @@ class TopicPair(NamedTuple):
 
 
 async def plan(source: Admin, target: Admin, options: argparse.Namespace) -> list[TopicPair]:
-    """Return the topics to copy; make those that the target lacks.
+    """Return the topics to copy; create those that the target lacks.
 
     Raises:
         UsageError: if a topic would be copied to itself.
         CommandError: if no topic matches, or a target topic has too few partitions.
-        KafkaError: if a topic does not exist, or a cluster refuses.
+        KafkaError: if a topic does not exist, or a cluster refuses a request.
     """
     source_id = await _cluster_id(source, "source")
     same = source_id == await _cluster_id(target, "target")
@@ -83,27 +83,29 @@ def check_partitions(topic: str, wanted: int, to_topic: str, present: int) -> No
     if present < wanted:
         raise CommandError(
             f"topic {to_topic} has {counted(present, 'partition')} in the target cluster, and "
-            f"{topic} has {wanted} in the source: records keep their partitions; give it as many "
-            f"with aioprod topics alter {to_topic} --partitions {wanted}"
+            f"{topic} has {wanted} in the source, and records keep their partitions; run "
+            f"aioprod topics alter {to_topic} --partitions {wanted}"
         )
 
 
 async def _cluster_id(admin: Admin, which: str) -> str:
     found = (await admin.describe_cluster()).cluster_id
     if not found:
-        raise CommandError(f"the {which} cluster has no cluster id, which names the progress")
+        raise CommandError(
+            f"the {which} cluster reports no cluster id: the progress can't be named"
+        )
     return found
 
 
 async def _names(admin: Admin, options: argparse.Namespace, *, same: bool) -> dict[str, str]:
-    """Return the names in the target by those in the source."""
+    """Return the names in the target cluster by those in the source cluster."""
     if options.matching is None:
         chosen = list(dict.fromkeys(options.topics))
     else:
         chosen = [name for name in await admin.list_topics() if options.matching.fullmatch(name)]
     names = {topic: options.to_topic or options.prefix + topic for topic in chosen}
     if options.matching is not None and same and options.prefix:
-        made = set(names.values())  # copies of an earlier run, which match as well
+        made = set(names.values())  # copies of an earlier run also match
         names = {topic: name for topic, name in names.items() if topic not in made}
     if not names:
         raise CommandError(f"no topic matches {options.matching.pattern!r}")

@@ -1,4 +1,6 @@
-"""What ``aioprod copy`` prints: speed and lag for each interval, and the total at the end."""
+"""The report of ``aioprod copy``: throughput and lag for each interval, and the total at the
+end.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from aioprod.cli.output import SAME_LINE, note, show
 from aioprod.counts import counted
 
 
-class _Seen(NamedTuple):
-    """What was copied at a time."""
+class _Totals(NamedTuple):
+    """The totals at one moment."""
 
     at: float
     records: list[int]
@@ -27,7 +29,7 @@ class CopyReport:
     """Prints lines of JSON on standard output, or of text on standard error.
 
     Args:
-        copies: what to report on.
+        copies: the copies to report on.
         options: the command's arguments.
     """
 
@@ -41,7 +43,7 @@ class CopyReport:
             self._line_begin = SAME_LINE
         else:
             self._line_end = "\n"
-        self._before = self._see()
+        self._before = self._totals()
 
     def __enter__(self) -> Self:
         return self
@@ -69,15 +71,15 @@ class CopyReport:
             elif not self._quiet:
                 self._print_text()
 
-    def _see(self) -> _Seen:
-        return _Seen(
+    def _totals(self) -> _Totals:
+        return _Totals(
             time.monotonic(),
             [copy.records for copy in self._copies],
             sum(copy.data_bytes for copy in self._copies),
         )
 
     def _print_text(self) -> None:
-        before, now = self._before, self._see()
+        before, now = self._before, self._totals()
         self._before, seconds = now, now.at - before.at
         speed = (sum(now.records) - sum(before.records)) / seconds
         megabytes = (now.data_bytes - before.data_bytes) / seconds / 1e6
@@ -90,7 +92,7 @@ class CopyReport:
         )
 
     def _print_json(self) -> None:
-        before, now = self._before, self._see()
+        before, now = self._before, self._totals()
         self._before, seconds = now, max(now.at - before.at, 1e-9)
         topics = [
             {

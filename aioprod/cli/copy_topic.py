@@ -1,11 +1,11 @@
 """Copies one topic exactly once.
 
-Each transaction on the target has records and, as committed offsets of a group there, the position
-in the source behind them: either both take effect, or neither. The group has offsets of the
-target's partitions, since a cluster refuses offsets of topics that it does not have, and so that
-the progress goes when the target topic is deleted. Transactional id and group are the same text,
-made of source cluster, topic and target topic: a second copy of the same topic fences the first,
-whatever else the two copy.
+Each transaction on the target contains records and, as committed offsets of a group, the position
+in the source after them: both take effect, or neither. The offsets are stored under the target's
+partitions: a cluster refuses offsets of topics that it does not have, and the progress is deleted
+with the target topic. The transactional id and the group id are the same text, made from the source
+cluster, the topic and the target topic: a second copy of the same topic fences the first, even if
+it copies other topics, too.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from aioprod.cli.client import CommandError, text_of
 from aioprod.cli.consume import BEGINNING, Start, start_offsets
 from aioprod.cli.copy_plan import TopicPair, check_partitions
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 
 if TYPE_CHECKING:
     from aioprod import Consumer, Deliveries, Producer
     from aioprod.admin import Admin
     from aioprod.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 _AT_ONCE = 5_000
 _LOOK_MS = 500
@@ -33,17 +33,17 @@ _MORE_MS = 50
 _TRANSACTION_S = 1.0
 _CLOSE_LIMIT_MS = 2_000
 _NEW_PARTITIONS_EACH_S = 30.0
-# A group without members loses an offset that was committed longer than offsets.retention.minutes
-# ago, partition by partition: a week by default.
+# A group without members loses each offset that was committed longer ago than
+# offsets.retention.minutes, a week by default.
 _COMMIT_EACH_S = 3_600.0
 
 
 class _SentPositions(NamedTuple):
-    """Positions in a transaction.
+    """The positions in a transaction.
 
     Attributes:
         positions: in the source, of all partitions.
-        everything: whether those that have not changed were sent as well.
+        everything: whether unchanged positions were sent, too.
     """
 
     positions: dict[TopicPartition, int]
@@ -61,10 +61,13 @@ class TopicCopy:
         options: the command's arguments.
 
     Attributes:
-        records, data_bytes: of the committed transactions: the number of records, and the bytes of
-            their keys and values.
-        lag: the number of offsets that are left, as of the last fetches; None before them.
+        records, data_bytes: the number of records in committed transactions, and the bytes of their
+            keys and values.
+        lag: the number of offsets that are left, according to the last fetches; None before them.
     """
+
+    records: int
+    data_bytes: int
 
     def __init__(
         self,
@@ -102,10 +105,10 @@ class TopicCopy:
         )
 
     async def run(self) -> None:
-        """Copy until cancelled, or up to the present ends.
+        """Copy until cancelled, or up to the current end offsets.
 
         Raises:
-            CommandError: if it can't continue. Started again, it continues at the last commit.
+            CommandError: if it can't continue. A new run continues after the last commit.
         """
         from aioprod.errors import BrokerError, KafkaError
 
@@ -127,8 +130,8 @@ class TopicCopy:
             await self._producer.close(_CLOSE_LIMIT_MS)
 
     async def _is_fenced(self) -> bool:
-        """Return whether a newer copy is why a broker refused; the first sign is any request that
-        has an old epoch.
+        """Return whether the broker refused a request because a newer copy was started: then any
+        request with this copy's epoch is refused.
         """
         from aioprod.errors import KafkaError, ProducerFencedError
 
@@ -152,7 +155,7 @@ class TopicCopy:
                 await self._commit_positions()
             if not self._once and time.monotonic() - self._looked_at >= _NEW_PARTITIONS_EACH_S:
                 await self._add_partitions(Start(BEGINNING))
-        if await self._positions() != self._committed:  # behind the last markers
+        if await self._positions() != self._committed:  # after the last transaction markers
             await self._commit_positions()
         self.lag = sum_of(list(map(self._lag, self._committed)))
 
@@ -163,7 +166,7 @@ class TopicCopy:
         return known
 
     async def _is_at(self, ends: Mapping[TopicPartition, int]) -> bool:
-        """Pause partitions that are copied to their ends; return whether all are."""
+        """Pause partitions that are copied up to their ends; return whether all are."""
         positions = await self._positions()
         done = [partition for partition, end in ends.items() if positions[partition] >= end]
         self._consumer.pause(*done)
@@ -172,7 +175,7 @@ class TopicCopy:
     # -- where to begin ----------------------------------------------------------------------------
 
     async def _add_partitions(self, start: Start | None) -> None:
-        """Begin with the partitions that are new since the last look."""
+        """Begin to copy the partitions that are new since the last check."""
         from aioprod.types import OffsetAndMetadata, TopicPartition
 
         self._looked_at = time.monotonic()
@@ -198,8 +201,8 @@ class TopicCopy:
         self._consumer.assign([*self._committed, *new])
         for partition, place in places.items():
             self._consumer.seek(partition, place)
-        # Before the first record: a copy that is killed in its first transaction leaves offsets in
-        # the target, and would be refused as one that lost its progress.
+        # Commit before the first record: a copy that is killed in its first transaction leaves
+        # offsets in the target, and without progress it would be refused.
         await self._commit_positions()
 
     async def _progress(
@@ -236,16 +239,16 @@ class TopicCopy:
         for partition, place in found.check().items():
             if place.offset > 0:
                 raise CommandError(
-                    f"topic {partition.topic} has records in partition {partition.partition} of "
-                    f"the target cluster, but {self.pair.identity} has no progress of it (groups "
-                    "lose theirs after offsets.retention.minutes): give --from to say where to "
-                    f"begin with {self.pair.topic}"
+                    f"partition {partition.partition} of topic {partition.topic} in the target "
+                    f"has records, but {self.pair.identity} has no progress for it (a group loses "
+                    "its progress after offsets.retention.minutes): give --from to say where to "
+                    f"begin in {self.pair.topic}"
                 )
 
     # -- one transaction ---------------------------------------------------------------------------
 
     async def _copy_transaction(self, records: Sequence[ConsumerRecord]) -> None:
-        """Copy these records, and further ones for a second, as long as there are any."""
+        """Copy these records, and further ones that arrive within a second."""
         ends_at = time.monotonic() + _TRANSACTION_S
         sent: list[Deliveries] = []
         count = size = 0
@@ -262,7 +265,7 @@ class TopicCopy:
                 for error in deliveries.exceptions().values():
                     raise error
             sent_positions = await self._send_positions()
-        self._is_committed(sent_positions)
+        self._note_commit(sent_positions)
         self.records += count
         self.data_bytes += size
 
@@ -305,10 +308,10 @@ class TopicCopy:
     async def _commit_positions(self) -> None:
         async with self._producer.transaction():
             sent_positions = await self._send_positions()
-        self._is_committed(sent_positions)
+        self._note_commit(sent_positions)
 
     async def _send_positions(self) -> _SentPositions:
-        """Add the positions that have changed to the transaction; all, each hour."""
+        """Add the changed positions to the transaction, and all of them once an hour."""
         from aioprod.types import OffsetAndMetadata
 
         positions = await self._positions()
@@ -325,7 +328,7 @@ class TopicCopy:
         )
         return _SentPositions(positions, everything)
 
-    def _is_committed(self, sent: _SentPositions) -> None:
+    def _note_commit(self, sent: _SentPositions) -> None:
         self._committed = sent.positions
         if sent.everything:
             self._committed_at = time.monotonic()
@@ -340,7 +343,7 @@ class TopicCopy:
         return partition._replace(topic=self.pair.to_topic)
 
     def _lost(self, partition: TopicPartition, offset: int, begin: int) -> None:
-        """Log that records are missing in the copy; CommandError without --skip-deleted."""
+        """Log that the copy lacks records, or raise CommandError without --skip-deleted."""
         gap = (
             f"{partition.topic}-{partition.partition}: offsets {offset} to {begin - 1} were "
             "deleted before they were copied"

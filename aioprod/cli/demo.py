@@ -6,28 +6,25 @@ import argparse
 from pathlib import Path
 
 from aioprod.cli.output import note
-from aioprod.cli.parser import INTERRUPTED, Commands, Parser, positive_float, positive_int
+from aioprod.cli.parser import INTERRUPTED, Parser, path, positive_float, positive_int
 
 
-def add_demo(commands: Commands[Parser]) -> None:
-    """Add the command."""
-    demo = commands.add_parser(
-        "demo",
-        help="send real flights through Kafka and Spark and draw their delays",
-        description="Sends the 336,776 flights that left New York in 2013 to Kafka, computes their "
+def add_arguments(parser: Parser) -> None:
+    """Add the arguments of ``aioprod demo``."""
+    parser.description = (
+        "Sends the 336,776 flights that left New York in 2013 to Kafka, computes their "
         "delays by carrier and hour with Spark, "
         "checks the totals against the CSV and saves a picture. Without options a broker is "
-        "started in this process.",
-        allow_abbrev=False,
+        "started in this process."
     )
-    where = demo.add_mutually_exclusive_group()
+    where = parser.add_mutually_exclusive_group()
     where.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="use this running cluster")
     where.add_argument(
         "--real-kafka",
         action="store_true",
-        help="start a real Kafka 4.1 (44 MB are downloaded the first time)",
+        help="start a real Kafka 4.1 (downloads 44 MB the first time)",
     )
-    demo.add_argument(
+    parser.add_argument(
         "--cluster",
         action="store_true",
         help=(
@@ -35,39 +32,39 @@ def add_demo(commands: Commands[Parser]) -> None:
             "--bootstrap-servers is given"
         ),
     )
-    demo.add_argument(
+    parser.add_argument(
         "--flights",
         type=positive_int,
         metavar="N",
         help="send only the first N flights of the year",
     )
-    demo.add_argument(
+    parser.add_argument(
         "--rate", type=positive_float, metavar="R", help="send at most R records per second"
     )
-    demo.add_argument(
+    parser.add_argument(
         "--out",
-        type=Path,
+        type=path,
         default=Path("demo-out"),
         metavar="DIR",
         help="directory of the results (default: %(default)s)",
     )
-    demo.add_argument(
+    parser.add_argument(
         "--topic-prefix",
         default="",
         metavar="TEXT",
         help="prefix of the topics, which must be empty",
     )
-    demo.add_argument(
+    parser.add_argument(
         "--follow", action="store_true", help=("continue reading the topic until Ctrl-C")
     )
-    demo.add_argument(
+    parser.add_argument(
         "--page",
         nargs="?",
         const="0",
         metavar="[HOST:]PORT",
-        help="show Spark's progress on a web page too (default: any free port of 127.0.0.1)",
+        help="also show Spark's progress on a web page (default: any free port of 127.0.0.1)",
     )
-    demo.set_defaults(run=_demo, parser=demo)
+    parser.set_defaults(run=_demo, parser=parser)
 
 
 def _demo(arguments: argparse.Namespace) -> int:
@@ -104,7 +101,7 @@ def _demo(arguments: argparse.Namespace) -> int:
 def _page(arguments: argparse.Namespace) -> tuple[str, int] | None:
     if arguments.page is None:
         return None
-    from aioprod.spark.page.server import parse_address  # needs the extra
+    from aioprod.page_server import parse_address
 
     try:
         return parse_address(arguments.page)

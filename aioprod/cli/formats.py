@@ -1,27 +1,23 @@
-"""Converts records to and from lines of JSON, and formats them by a pattern."""
+"""Converts records to and from lines of JSON."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import json
-import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
-from aioprod.cli.parser import bytes_of, unescape
+from aioprod.cli.output import encode_json
 from aioprod.decoding_limits import load_json
-from aioprod.foreign_text import encode_json, escaped
 from aioprod.header_names import decode_name, encode_name
 from aioprod.types import ConsumerRecord, Header, ProducerRecord
 
-Formatter = Callable[[ConsumerRecord], bytes]
-
 MOST_DEPTH = 500
-"""Of what users write as JSON."""
+"""The most levels of nesting in JSON that users write."""
 
-_FIELD = re.compile(r"%(.)", re.DOTALL)
-_LAYOUT = re.compile(r"[^\t\n]+")  # what lies between tabs and line breaks
+_PLAIN = (bytes, type(None))  # no subclass: a JsonText is JSON already
 _NAMES = {
     "key",
     "key_base64",
@@ -48,7 +44,7 @@ class JsonText(bytes):
 
 
 class WithSchema(NamedTuple):
-    """A key or value for a serializer, with the id of the schema that it had.
+    """A key or value for a serializer, with the id of the schema that encoded it before.
 
     Attributes:
         content: the parsed JSON.
@@ -60,13 +56,36 @@ class WithSchema(NamedTuple):
 
 
 class FormatError(ValueError):
-    """A line is not a record, or a pattern has an unknown field."""
+    """A line is not a record."""
 
 
-def json_line(record: ConsumerRecord) -> bytes:
-    """Encode a record as a line of JSON. Bytes that are not UTF-8 are in ``key_base64``,
+def json_lines(records: Sequence[ConsumerRecord]) -> bytes:
+    """Encode each record as a line of JSON. Bytes that are not UTF-8 are in ``key_base64``,
     ``value_base64``, or, in headers, an object with ``base64`` in place of the name or value.
     """
+    lines = []
+    topics: dict[str, str] = {}
+    for record in records:
+        topic, partition, offset, timestamp, _, key, value, headers, _ = record
+        if headers or type(key) not in _PLAIN or type(value) not in _PLAIN:
+            lines.append(_json_line(record))
+            continue
+        name = topics.get(topic) or topics.setdefault(topic, encode_basestring(topic))
+        try:
+            key = "null" if key is None else encode_basestring(key.decode())
+            value = "null" if value is None else encode_basestring(value.decode())
+        except UnicodeDecodeError:
+            lines.append(_json_line(record))
+            continue
+        line = (
+            f'{{"topic": {name}, "partition": {partition}, "offset": {offset}, '
+            f'"timestamp": {timestamp}, "key": {key}, "value": {value}}}'
+        )
+        lines.append(line if line.isprintable() else _json_line(record))
+    return ("\n".join(lines) + "\n").encode() if lines else b""
+
+
+def _json_line(record: ConsumerRecord) -> str:
     line: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,
@@ -85,7 +104,7 @@ def json_line(record: ConsumerRecord) -> bytes:
         )
     if record.headers:
         line["headers"] = [[_text(encode_name(name)), _text(data)] for name, data in record.headers]
-    return encode_json(line).encode() + b"\n"
+    return encode_json(line)
 
 
 def _text(data: bytes | None) -> str | dict[str, str] | None:
@@ -100,16 +119,16 @@ def _text(data: bytes | None) -> str | dict[str, str] | None:
 def record_of_line(
     topic: str, line: bytes, objects: Collection[str] = frozenset()
 ) -> ProducerRecord:
-    """Parse a line of JSON, written by :func:`json_line` or by hand, as a record to send.
+    """Parse a line of JSON, written by :func:`json_lines` or by hand, as a record to send.
 
     ``key``, ``value``, ``headers``, ``partition`` and ``timestamp`` are optional; a value or key
     that is an object, a list or a number is sent as JSON. ``topic`` and ``offset`` are ignored.
-    ``key_schema_id`` and ``value_schema_id`` count for keys and values with a serializer.
+    ``key_schema_id`` and ``value_schema_id`` are used for keys and values with a serializer.
 
     Args:
-        topic: where to send it.
+        topic: the topic to send it to.
         line: the text.
-        objects: ``value`` or ``key``, if they are left as JSON has them, for a serializer.
+        objects: ``value`` or ``key``, if a serializer encodes them: these are parsed JSON.
 
     Raises:
         FormatError: if it is invalid.
@@ -201,70 +220,3 @@ def _header_bytes(what: str, data: object) -> bytes | None:
     if isinstance(data, dict) and data.keys() == {"base64"}:
         return _decoded(data["base64"], what)
     raise FormatError(f'{what}: must be text, null or {{"base64": "..."}}')
-
-
-_FIELDS: Mapping[str, Formatter] = {
-    "t": lambda record: record.topic.encode(),
-    "p": lambda record: b"%d" % record.partition,
-    "o": lambda record: b"%d" % record.offset,
-    "T": lambda record: b"%d" % record.timestamp,
-    "k": lambda record: record.key or b"",
-    "K": lambda record: b"%d" % (-1 if record.key is None else len(record.key)),
-    "v": lambda record: record.value or b"",
-    "s": lambda record: record.value or b"",
-    "V": lambda record: b"%d" % (-1 if record.value is None else len(record.value)),
-    "S": lambda record: b"%d" % (-1 if record.value is None else len(record.value)),
-    "h": lambda record: b",".join(
-        encode_name(name) + b"=" + (b"NULL" if data is None else data)
-        for name, data in record.headers
-    ),
-    "%": lambda record: b"%",
-}
-
-
-def pattern(text: str, *, for_terminal: bool = False) -> Formatter:
-    r"""Return a function that formats records by a pattern.
-
-    ``%t`` topic, ``%p`` partition, ``%o`` offset, ``%T`` timestamp in milliseconds, ``%k`` key,
-    ``%K`` its length, ``%v`` (or ``%s``) value, ``%V`` (or ``%S``) its length, ``%h`` headers,
-    ``%%`` a percent sign; ``\n``, ``\t``, ``\xHH`` and so on as in C. A length is -1 for a null.
-
-    Args:
-        text: the pattern.
-        for_terminal: escape what is not printable in keys, values, headers and names of topics,
-            except tabs and line breaks. Otherwise they are as the broker has them.
-
-    Raises:
-        FormatError: if a field is unknown.
-    """
-    parts: list[Formatter] = []
-    end = 0
-    for found in _FIELD.finditer(text):
-        parts += [_constant(text[end : found.start()]), _field(found[1], for_terminal)]
-        end = found.end()
-    if text[end:].endswith("%"):
-        raise FormatError("a % at the end: write %% for a percent sign")
-    parts.append(_constant(text[end:]))
-    return lambda record: b"".join([part(record) for part in parts])
-
-
-def _constant(text: str) -> Formatter:
-    data = bytes_of(unescape(text))
-    return lambda record: data
-
-
-def _field(name: str, for_terminal: bool) -> Formatter:
-    field = _FIELDS.get(name)
-    if field is None:
-        raise FormatError(
-            f"unknown field %{name} (known: {', '.join('%' + each for each in _FIELDS)})"
-        )
-    return _printable(field) if for_terminal else field
-
-
-def _printable(field: Formatter) -> Formatter:
-    def shown(record: ConsumerRecord) -> bytes:
-        text = field(record).decode("utf-8", "backslashreplace")
-        return _LAYOUT.sub(lambda found: escaped(found[0]), text).encode()
-
-    return shown

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from aioprod.cli import share_groups
 from aioprod.cli.client import command
 from aioprod.cli.cluster import admin_client
-from aioprod.cli.groups_lag import add_lag
-from aioprod.cli.output import say, show, table
-from aioprod.cli.parser import Commands, Parser, name_choices
+from aioprod.cli.confirm import add_confirmation, check_can_ask, confirmed
+from aioprod.cli.output import note, say, show, table
+from aioprod.cli.parser import Commands, Parser, name_choices, positive_float
 from aioprod.cli.reset_offsets import add_reset_offsets
 from aioprod.cli.share_groups import find_share_groups, share_group_offsets
 from aioprod.cli.topics import report
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aioprod.types import TopicPartition
 
 
-# Naming them here keeps `aioprod.admin` out of the parser.
+# Listing them here keeps `aioprod.admin` out of the parser.
 STATES = (
     *("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead"),
     *("Assigning", "Reconciling", "NotReady"),
@@ -31,17 +31,12 @@ STATES = (
 TYPES = ("classic", "consumer", "share", "streams")
 
 
-def add_groups(commands: Commands[Parser]) -> None:
-    """Add the command."""
-    groups = commands.add_parser(
-        "groups",
-        help="list, describe and delete groups, watch their lag, and set their offsets",
-        allow_abbrev=False,
-    )
-    actions = groups.add_subparsers(dest="action", required=True, parser_class=Parser)
+def add_arguments(parser: Parser) -> None:
+    """Add the arguments of ``aioprod groups``."""
+    actions = parser.add_subparsers(dest="action", required=True, parser_class=Parser)
     _add_list(actions)
     _add_describe(actions)
-    add_lag(actions)
+    _add_lag(actions)
     add_reset_offsets(actions)
     _add_delete(actions)
     name_choices(actions)
@@ -85,11 +80,46 @@ def _add_describe(actions: Commands[Parser]) -> None:
     command(parser, _describe)
 
 
+def _add_lag(actions: Commands[Parser]) -> None:
+    parser = actions.add_parser(
+        "lag",
+        help="show the lag of groups in each partition, once or live",
+        description=(
+            "Shows for each group and partition the committed offset (of a share group the start "
+            "offset), the end offset and the lag; the groups with the largest lag come first."
+        ),
+        allow_abbrev=False,
+    )
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help="default: all")
+    parser.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        metavar="TOPIC",
+        help="only partitions of this topic; may be repeated",
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--watch", action="store_true", help="refresh the table until q or Ctrl-C")
+    how.add_argument("--once", action="store_true", help="print one table, and exit (the default)")
+    parser.add_argument(
+        "--interval",
+        type=positive_float,
+        default=2.0,
+        metavar="SECONDS",
+        help="time between two tables (default: 2)",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON; with --watch a line for each interval"
+    )
+    command(parser, _lag)
+
+
 def _add_delete(actions: Commands[Parser]) -> None:
     parser = actions.add_parser(
         "delete", help="delete groups without members, with their offsets", allow_abbrev=False
     )
     parser.add_argument("groups", nargs="+", metavar="GROUP")
+    add_confirmation(parser)
     command(parser, _delete)
 
 
@@ -116,10 +146,31 @@ async def _list(options: argparse.Namespace) -> int:
     return 0
 
 
+async def _lag(options: argparse.Namespace) -> int:
+    from aioprod.cli.groups_lag import show_lag
+
+    return await show_lag(options)
+
+
 async def _delete(options: argparse.Namespace) -> int:
+    check_can_ask(options)
     async with admin_client(options) as admin:
+        if not options.yes:
+            listed = await admin.list_groups()
+            found = [listed[name] for name in dict.fromkeys(options.groups) if name in listed]
+            plan = [("GROUP", "TYPE", "STATE"), *((g.group_id, g.type, g.state) for g in found)]
+            question = f"delete {counted(len(found), 'group')} with all offsets"
+            if not found or not await confirmed(options, plan, question):
+                return _missing(options, listed)
         deleted = await admin.delete_consumer_groups(options.groups)
     return report(options, deleted.errors.values())
+
+
+def _missing(options: argparse.Namespace, listed: Collection[str]) -> int:
+    missing = [name for name in dict.fromkeys(options.groups) if name not in listed]
+    for name in missing:
+        note(escaped(f"{options.parser.prog}: group {name} does not exist"))
+    return 1 if missing else 0
 
 
 class _Progress(NamedTuple):

@@ -4,54 +4,28 @@ from __future__ import annotations
 
 import argparse
 
-from aioprod.cli.client import CommandError, command
+from aioprod.cli.client import CommandError
 from aioprod.cli.cluster import admin_client
 from aioprod.cli.cluster_load import ClusterLoad, GroupLoad, PartitionLoad, compare, take
 from aioprod.cli.output import note, say, show, table
-from aioprod.cli.parser import Commands, Parser, positive_float
 from aioprod.cli.top import show_live, watch
+from aioprod.cli.top_layout import Column, Table
 from aioprod.counts import counted
 from aioprod.foreign_text import escaped
 
-_NAMES = ("GROUP", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT")
+_COLUMNS = (
+    Column("GROUP", is_name=True),
+    Column("TOPIC", is_name=True),
+    Column("PARTITION"),
+    Column("COMMITTED", dropped=2),
+    Column("END", dropped=3),
+    Column("LAG"),
+    Column("CLIENT", is_name=True, dropped=1),
+)
 
 
-def add_lag(actions: Commands[Parser]) -> None:
-    """Add the command."""
-    parser = actions.add_parser(
-        "lag",
-        help="show the lag of groups in each partition, once or live",
-        description=(
-            "Shows for each group and partition the committed offset (of a share group the start "
-            "offset), the end offset and the lag; the groups with the largest lag come first."
-        ),
-        allow_abbrev=False,
-    )
-    parser.add_argument("groups", nargs="*", metavar="GROUP", help="default: all")
-    parser.add_argument(
-        "--topic",
-        action="append",
-        default=[],
-        metavar="TOPIC",
-        help="only partitions of this topic; may be repeated",
-    )
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--watch", action="store_true", help="refresh the table until Ctrl-C")
-    how.add_argument("--once", action="store_true", help="print one table, and end (the default)")
-    parser.add_argument(
-        "--interval",
-        type=positive_float,
-        default=2.0,
-        metavar="SECONDS",
-        help="time between two tables (default: 2)",
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON; with --watch a line for each interval"
-    )
-    command(parser, _lag)
-
-
-async def _lag(options: argparse.Namespace) -> int:
+async def show_lag(options: argparse.Namespace) -> int:
+    """Run the command."""
     async with admin_client(options) as admin:
         if not options.watch:
             sample = await take(admin, options.groups, options.topic)
@@ -64,7 +38,7 @@ async def _lag(options: argparse.Namespace) -> int:
                 _print_json(options, load)
         else:
             await show_live(
-                loads, lambda load: (_heading(options, load), (_NAMES, _rows(options, load)))
+                loads, lambda load: (_heading(options, load), Table(_COLUMNS, _rows(options, load)))
             )
     return 0
 
@@ -73,7 +47,7 @@ def _print_once(options: argparse.Namespace, load: ClusterLoad) -> int:
     if options.json:
         _print_json(options, load)
     elif rows := _rows(options, load):
-        say(table([_NAMES, *rows]))
+        say(table([[column.name for column in _COLUMNS], *rows]))
     for each in load.groups:
         if each.group in options.groups and not _partitions(options, each):
             of = " in these topics" if options.topic else ""

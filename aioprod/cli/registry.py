@@ -46,7 +46,7 @@ from aioprod.types import Headers
 _FIRST = (0,)
 _ID_SIZE = 5
 _NULL = object()
-"""A null that has a schema: of Avro's type "null", not a record without a value."""
+"""A null with a schema: Avro's type "null", as opposed to a record without a value."""
 
 
 def deserializers(registry: SchemaRegistry, which: str) -> dict[str, object]:
@@ -71,7 +71,7 @@ def serializers(
 
 
 class RegistryDeserializer:
-    """Deserializes data in the format of the schema whose id they have."""
+    """Deserializes data in the format of its schema, whose id it contains."""
 
     def __init__(self, registry: SchemaRegistry, *, is_key: bool) -> None:
         self._registry = registry
@@ -107,8 +107,8 @@ class RegistryDeserializer:
 
 
 class RegistrySerializer:
-    """Serializes the parsed JSON of a line: by the schema whose id the line or a header has, if it
-    is one of the subject, else by the latest of the subject.
+    """Serializes the parsed JSON of a line. Uses the schema whose id the line or a header has, if
+    the subject has this schema, and otherwise the subject's latest one.
     """
 
     def __init__(self, registry: SchemaRegistry, subject: str, *, is_key: bool) -> None:
@@ -118,7 +118,7 @@ class RegistrySerializer:
         self._known: BoundedCache[SchemaId | None, _Known] = BoundedCache(1_000)
 
     def __call__(self, topic: str, headers: Headers, data: Any, /) -> Any:
-        """Return the bytes; None is a null, unless it has a schema."""
+        """Return the bytes; None for a null, unless it has a schema."""
         schema_id: SchemaId | None = None
         if isinstance(data, WithSchema):
             schema_id = data.schema_id if isinstance(data.schema_id, int) else _guid(data.schema_id)
@@ -156,7 +156,7 @@ class RegistrySerializer:
             self._known.put(schema_id, _Known(made, has_id=schema_id is not None))
 
     async def _number_of(self, schema_id: SchemaId) -> int | None:
-        """Return the number of a schema of the subject; None if it is of another one."""
+        """Return a schema's number in the subject; None if the subject does not have it."""
         try:
             if isinstance(schema_id, int):
                 places = await self._registry.places(schema_id)
@@ -180,11 +180,11 @@ class RegistrySerializer:
 
 
 class _Known(NamedTuple):
-    """What serializes the data of a schema.
+    """A serializer for a schema id.
 
     Attributes:
-        serializer: for a schema of the subject.
-        has_id: whether it is the schema that was asked for.
+        serializer: serializer with a schema of the subject.
+        has_id: whether this schema has the requested id.
     """
 
     serializer: SchemaSerializer[Any]

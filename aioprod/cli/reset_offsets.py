@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from aioprod.cli.client import UsageError, command
 from aioprod.cli.cluster import admin_client
+from aioprod.cli.confirm import add_confirmation, check_can_ask, confirmed
 from aioprod.cli.output import say, show, table
 from aioprod.cli.parser import Commands, Parser, natural_int
 from aioprod.cli.share_groups import find_share_groups
@@ -28,8 +28,8 @@ def add_reset_offsets(actions: Commands[Parser]) -> None:
         "reset-offsets",
         help="set the offsets of a group without members",
         description=(
-            "Shows the offsets that a group would get; with --execute commits them. The group must "
-            "have no members. A share group begins there, with new delivery counts."
+            "Shows the offsets that a group would get, and asks whether to commit them. The group "
+            "must have no members. A share group starts there, with new delivery counts."
         ),
         allow_abbrev=False,
     )
@@ -39,7 +39,7 @@ def add_reset_offsets(actions: Commands[Parser]) -> None:
         action="append",
         default=[],
         metavar="TOPIC[:N,N]",
-        help="partitions to reset; may be repeated (default: all with an offset)",
+        help="partitions to reset; may be repeated (default: all with a committed offset)",
     )
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--to-earliest", action="store_true", help="the first existing record")
@@ -64,13 +64,15 @@ def add_reset_offsets(actions: Commands[Parser]) -> None:
         metavar="N",
         help="forward by N offsets, or back if N is negative",
     )
-    parser.add_argument("--execute", action="store_true", help="do it")
+    add_confirmation(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     command(parser, _reset)
 
 
 def timestamp(text: str) -> int:
     """Parse an ISO 8601 time to milliseconds since 1970; without a UTC offset it is local time."""
+    from datetime import UTC, datetime
+
     try:
         return round(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
@@ -86,6 +88,7 @@ def _whole_number(text: str) -> int:
 
 
 async def _reset(options: argparse.Namespace) -> int:
+    check_can_ask(options)
     async with admin_client(options) as admin:
         is_shared = bool(await find_share_groups(admin, [options.group]))
         now = await (_share_offsets if is_shared else _offsets)(admin, options.group)
@@ -95,11 +98,23 @@ async def _reset(options: argparse.Namespace) -> int:
                 f"group {options.group} has no offsets: name the partitions by --topic"
             )
         target = await _targets(admin, options, sorted(partitions), now)
-        altered: Results[TopicPartition, None] | None = None
-        if options.execute and is_shared:
+        _print(options, now, target)
+        question = f"commit these offsets of group {options.group}"
+        if not await confirmed(options, (), question):
+            return 0
+        altered: Results[TopicPartition, None]
+        if is_shared:
             altered = await admin.alter_share_group_offsets(options.group, target)
-        elif options.execute:
+        else:
             altered = await admin.alter_consumer_group_offsets(options.group, target)
+    return report(options, altered.errors.values())
+
+
+def _print(
+    options: argparse.Namespace,
+    now: Mapping[TopicPartition, int],
+    target: Mapping[TopicPartition, int],
+) -> None:
     if options.json:
         show(
             [
@@ -115,9 +130,6 @@ async def _reset(options: argparse.Namespace) -> int:
     else:
         rows = [(*partition, now.get(partition), offset) for partition, offset in target.items()]
         say(table([("TOPIC", "PARTITION", "FROM", "TO"), *rows]))
-        if not options.execute:
-            say("Nothing was changed; repeat with --execute to commit.")
-    return report(options, altered.errors.values() if altered is not None else ())
 
 
 async def _offsets(admin: Admin, group: str) -> dict[TopicPartition, int]:

@@ -1,4 +1,4 @@
-"""What ``aioprod groups`` shows and sets of share groups (KIP-932)."""
+"""Share groups (KIP-932) in ``aioprod groups``."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 async def find_share_groups(
     admin: Admin, group_ids: Iterable[str]
 ) -> dict[str, ShareGroupDescription]:
-    """Return those of the groups that are share groups."""
+    """Return the groups that are share groups."""
     found = await admin.describe_share_groups(group_ids)
     others = found.errors  # the groups are of another type, or the cluster has no share groups
     return {name: found[name] for name in found if name not in others}
 
 
 async def share_group_offsets(admin: Admin, group: ShareGroupDescription) -> Offsets:
-    """Return the offsets of a group in all partitions that it has read or its members read."""
+    """Return a group's offsets in all partitions that it has read, or that a member is assigned."""
     assigned = {tp for member in group.members for tp in member.assignment}
     known = dict((await admin.list_share_group_offsets(group.group_id)).check())
     missing = sorted(assigned - known.keys())

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from aioprod.cli.client import CommandError, command
 from aioprod.cli.cluster import admin_client
-from aioprod.cli.output import say, show, table
-from aioprod.cli.parser import Commands, Parser, name_choices, natural_int, positive_int
+from aioprod.cli.confirm import add_confirmation, check_can_ask, confirmed
+from aioprod.cli.output import say, show, table, time_text
+from aioprod.cli.parser import Parser, name_choices, natural_int, positive_int
 from aioprod.foreign_text import escaped
 
 if TYPE_CHECKING:
     from aioprod.admin import Admin, DelegationToken
 
 
-def add_tokens(commands: Commands[Parser]) -> None:
-    """Add the command."""
-    tokens = commands.add_parser(
-        "tokens", help="list, create, renew and expire delegation tokens", allow_abbrev=False
-    )
-    actions = tokens.add_subparsers(dest="action", required=True, parser_class=Parser)
+def add_arguments(parser: Parser) -> None:
+    """Add the arguments of ``aioprod tokens``."""
+    actions = parser.add_subparsers(dest="action", required=True, parser_class=Parser)
     listed = actions.add_parser(
         "list", help="print the tokens that you own or may renew", allow_abbrev=False
     )
@@ -45,14 +42,14 @@ def add_tokens(commands: Commands[Parser]) -> None:
         action="append",
         default=[],
         metavar="TYPE:NAME",
-        help="who may renew it in addition to its owner, such as User:bob; may be repeated",
+        help="a user who may renew it in addition to its owner, such as User:bob; may be repeated",
     )
-    created.add_argument("--owner", metavar="TYPE:NAME", help="another user, who logs in by it")
+    created.add_argument("--owner", metavar="TYPE:NAME", help="another user, who logs in with it")
     created.add_argument(
         "--max-lifetime-ms",
         type=positive_int,
         metavar="MS",
-        help="how long it can be renewed (default: as the brokers are configured)",
+        help="how long it can be renewed (default: the brokers' delegation.token.max.lifetime.ms)",
     )
     created.add_argument("--json", action="store_true", help="print JSON")
     command(created, _create)
@@ -66,8 +63,10 @@ def add_tokens(commands: Commands[Parser]) -> None:
             "--period-ms",
             type=natural_int,
             metavar="MS",
-            help=f"how long it is valid from now on (default: {default})",
+            help=f"for how long it is valid from now on (default: {default})",
         )
+        if name == "expire":
+            add_confirmation(changed)
         command(changed, _renew if name == "renew" else _expire)
     name_choices(actions)
 
@@ -85,9 +84,9 @@ async def _list(options: argparse.Namespace) -> int:
                 token.owner,
                 token.requester,
                 ",".join(token.renewers) or None,
-                _time(token.issue_timestamp_ms),
-                _time(token.expiry_timestamp_ms),
-                _time(token.max_timestamp_ms),
+                time_text(token.issue_timestamp_ms),
+                time_text(token.expiry_timestamp_ms),
+                time_text(token.max_timestamp_ms),
             )
             for token in found
         ]
@@ -115,20 +114,25 @@ async def _renew(options: argparse.Namespace) -> int:
     async with admin_client(options) as admin:
         token = await _find(admin, options.token)
         until = await admin.renew_delegation_token(token, renew_period_ms=options.period_ms)
-    say(_time(until))
+    say(time_text(until))
     return 0
 
 
 async def _expire(options: argparse.Namespace) -> int:
+    check_can_ask(options)
     async with admin_client(options) as admin:
         token = await _find(admin, options.token)
+        expires = time_text(token.expiry_timestamp_ms)
+        plan = [("TOKEN", "OWNER", "EXPIRES"), (token.token_id, token.owner, expires)]
+        if not await confirmed(options, plan, f"let token {token.token_id} expire"):
+            return 0
         until = await admin.expire_delegation_token(token, expiry_period_ms=options.period_ms)
-    say(_time(until))
+    say(time_text(until))
     return 0
 
 
 async def _find(admin: Admin, token_id: str) -> DelegationToken:
-    """Return a token: brokers know it by its secret, which should not be among arguments."""
+    """Return a token by its id: brokers want its secret, which should not be an argument."""
     for token in await admin.describe_delegation_tokens():
         if token.token_id == token_id:
             return token
@@ -141,14 +145,7 @@ def _public(token: DelegationToken) -> dict[str, object]:
         "owner": token.owner,
         "requester": token.requester,
         "renewers": list(token.renewers),
-        "issued": _time(token.issue_timestamp_ms),
-        "expires": _time(token.expiry_timestamp_ms),
-        "max": _time(token.max_timestamp_ms),
+        "issued": time_text(token.issue_timestamp_ms),
+        "expires": time_text(token.expiry_timestamp_ms),
+        "max": time_text(token.max_timestamp_ms),
     }
-
-
-def _time(timestamp_ms: int) -> str:
-    try:
-        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="seconds")
-    except (OverflowError, ValueError, OSError):  # after the year 9999
-        return f"{timestamp_ms} ms"

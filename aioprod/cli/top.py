@@ -4,37 +4,41 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from aioprod.cli.client import CommandError, UsageError, command, text_of
 from aioprod.cli.cluster import admin_client
 from aioprod.cli.cluster_load import ClusterLoad, Sample, compare, take
+from aioprod.cli.keyboard import has_keyboard, keyboard
 from aioprod.cli.output import say, show, table
-from aioprod.cli.parser import Commands, Parser, positive_float
+from aioprod.cli.parser import Parser, positive_float
+from aioprod.cli.top_layout import Column, Table
 from aioprod.counts import counted
 from aioprod.foreign_text import escaped
 
 if TYPE_CHECKING:
     from aioprod.admin import Admin
 
-Tables = tuple[tuple[Sequence[str], Sequence[Sequence[str]]], ...]
+_GROUPS = (
+    Column("GROUP", is_name=True),
+    Column("STATE", is_name=True, dropped=2),
+    Column("MEMBERS", dropped=1),
+    Column("LAG"),
+    Column("READ/S", dropped=4),
+    Column("CAUGHT UP IN", dropped=3),
+)
+_TOPICS = (Column("TOPIC", is_name=True), Column("PARTITIONS", dropped=1), Column("WRITTEN/S"))
 
-_GROUPS = ("GROUP", "STATE", "MEMBERS", "LAG", "READ/S", "CAUGHT UP IN")
-_TOPICS = ("TOPIC", "PARTITIONS", "WRITTEN/S")
 
-
-def add_top(commands: Commands[Parser]) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "top",
-        help="watch groups, lag and throughput",
-        description=(
-            "Shows consumer groups with their lag, and topics, with records per second; refreshed "
-            "until Ctrl-C. Speeds are those of committed offsets and of the ends of partitions."
-        ),
-        allow_abbrev=False,
+def add_arguments(parser: Parser) -> None:
+    """Add the arguments of ``aioprod top``."""
+    parser.description = (
+        "Shows consumer groups with their lag, and topics, with records per second; refreshed "
+        "until q or Ctrl-C. Speeds are those of committed offsets and of the ends of partitions."
     )
     parser.add_argument(
         "--interval",
@@ -71,11 +75,7 @@ async def _top(options: argparse.Namespace) -> int:
         else:
             await show_live(
                 watch(admin, options.interval, options.group, options.topic),
-                lambda load: (
-                    _heading(load),
-                    (_GROUPS, _group_rows(load)),
-                    (_TOPICS, _topic_rows(load)),
-                ),
+                lambda load: (_heading(load), *_tables(load)),
             )
     return 0
 
@@ -85,18 +85,23 @@ def _print(options: argparse.Namespace, load: ClusterLoad) -> None:
         show(_as_json(load), indent=None)
         return
     say(escaped(_heading(load)))
-    for names, rows in ((_GROUPS, _group_rows(load)), (_TOPICS, _topic_rows(load))):
-        say("\n" + table([names, *rows]))
+    for columns, rows in _tables(load):
+        say("\n" + table([[column.name for column in columns], *rows]))
+
+
+def _tables(load: ClusterLoad) -> tuple[Table, ...]:
+    return Table(_GROUPS, _group_rows(load)), Table(_TOPICS, _topic_rows(load))
 
 
 async def show_live(
-    loads: AsyncIterator[ClusterLoad | str], drawn: Callable[[ClusterLoad], tuple[str, *Tables]]
+    loads: AsyncIterator[ClusterLoad | str],
+    drawn: Callable[[ClusterLoad], tuple[str, *tuple[Table, ...]]],
 ) -> None:
-    """Draw loads on the whole terminal until Ctrl-C.
+    """Draw loads on the whole terminal until the user presses q or Ctrl-C.
 
     Args:
-        loads: of :func:`watch`.
-        drawn: returns a heading, and tables: the names of the columns, and the rows.
+        loads: the loads that :func:`watch` yields.
+        drawn: returns a heading, and tables.
     """
     try:
         from rich.live import Live
@@ -106,8 +111,11 @@ async def show_live(
         raise UsageError('the live view needs rich: pip install "aioprod[top]"') from error
     if not sys.stdout.isatty():
         raise UsageError("standard output is not a terminal: give --once or --json")
-    screen = TopScreen()
-    with Live(screen, screen=True, auto_refresh=False) as live:
+    has_keys = has_keyboard()
+    screen = TopScreen(has_keys=has_keys)
+    quitting = asyncio.Event()
+
+    async def update() -> None:
         async for load in loads:
             if isinstance(load, ClusterLoad):
                 screen.draw(*drawn(load))
@@ -115,11 +123,57 @@ async def show_live(
                 screen.note(load)
             live.refresh()
 
+    def press(key: str) -> None:
+        if key == "quit":
+            quitting.set()
+        else:
+            screen.scroll(key)
+            live.refresh()
+
+    with (
+        keyboard(press) if has_keys else nullcontext(),  # before the screen shows the keys
+        Live(screen, screen=True, auto_refresh=False) as live,
+        _on_resize(live.refresh),
+    ):
+        live.refresh()
+        await _until(quitting, update())
+
+
+@contextmanager
+def _on_resize(refresh: Callable[[], None]) -> Iterator[None]:
+    resized: int | None = getattr(signal, "SIGWINCH", None)  # not on Windows
+    loop = asyncio.get_running_loop()
+    if resized is not None:
+        loop.add_signal_handler(resized, refresh)
+    try:
+        yield
+    finally:
+        if resized is not None:
+            loop.remove_signal_handler(resized)
+
+
+async def _until(quitting: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
+    """Run ``work`` until the event is set."""
+    from aioprod.running_loop import start_task
+
+    tasks = (
+        start_task(work, name="aioprod-top"),
+        start_task(quitting.wait(), name="aioprod-top-quits"),
+    )
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if tasks[0].done():
+            tasks[0].result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
 
 async def watch(
     admin: Admin, interval_s: float, groups: Collection[str], topics: Collection[str]
 ) -> AsyncIterator[ClusterLoad | str]:
-    """The load of each interval; the text of an error if the cluster does not answer."""
+    """Yield the load of each interval, or the text of an error if the cluster does not answer."""
     from aioprod.errors import KafkaError
 
     before: Sample | None = None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from aioprod.cli.client import UsageError, command, text_of
 from aioprod.cli.cluster import admin_client
+from aioprod.cli.confirm import add_confirmation, add_dry_run, check_can_ask, confirmed
 from aioprod.cli.output import note, say, show, table
 from aioprod.cli.parser import Commands, Parser, assignment, name_choices, natural_int, positive_int
 from aioprod.counts import counted
@@ -19,12 +20,9 @@ if TYPE_CHECKING:
     from aioprod.types import TopicPartition
 
 
-def add_topics(commands: Commands[Parser]) -> None:
-    """Add the command."""
-    topics = commands.add_parser(
-        "topics", help="list, create, describe, alter and delete topics", allow_abbrev=False
-    )
-    actions = topics.add_subparsers(dest="action", required=True, parser_class=Parser)
+def add_arguments(parser: Parser) -> None:
+    """Add the arguments of ``aioprod topics``."""
+    actions = parser.add_subparsers(dest="action", required=True, parser_class=Parser)
     _add_list(actions)
     _add_create(actions)
     _add_describe(actions)
@@ -42,7 +40,7 @@ def _add_list(actions: Commands[Parser]) -> None:
 
 
 def _add_create(actions: Commands[Parser]) -> None:
-    parser = actions.add_parser("create", help="make topics", allow_abbrev=False)
+    parser = actions.add_parser("create", help="create topics", allow_abbrev=False)
     parser.add_argument("topics", nargs="+", metavar="TOPIC")
     parser.add_argument(
         "--partitions",
@@ -62,9 +60,7 @@ def _add_create(actions: Commands[Parser]) -> None:
     parser.add_argument(
         "--if-not-exists", action="store_true", help="ignore topics that exist already"
     )
-    parser.add_argument(
-        "--validate-only", action="store_true", help="only check whether it is possible"
-    )
+    add_dry_run(parser)
     command(parser, _create)
 
 
@@ -84,14 +80,14 @@ def _add_describe(actions: Commands[Parser]) -> None:
 
 def _add_alter(actions: Commands[Parser]) -> None:
     parser = actions.add_parser(
-        "alter", help="give a topic more partitions or other settings", allow_abbrev=False
+        "alter", help="change a topic's number of partitions or settings", allow_abbrev=False
     )
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument(
         "--partitions",
         type=positive_int,
         metavar="N",
-        help="new number of partitions; keys move to other partitions",
+        help="new number of partitions; keys may map to other partitions then",
     )
     _add_set(parser)
     parser.add_argument(
@@ -101,9 +97,7 @@ def _add_alter(actions: Commands[Parser]) -> None:
         metavar="NAME",
         help="reset a setting to its default; may be repeated",
     )
-    parser.add_argument(
-        "--validate-only", action="store_true", help="only check whether it is possible"
-    )
+    add_confirmation(parser)
     command(parser, _alter)
 
 
@@ -124,6 +118,7 @@ def _add_delete(actions: Commands[Parser]) -> None:
     )
     parser.add_argument("topics", nargs="+", metavar="TOPIC")
     parser.add_argument("--if-exists", action="store_true", help="ignore topics that don't exist")
+    add_confirmation(parser)
     command(parser, _delete)
 
 
@@ -144,6 +139,7 @@ def _add_delete_records(actions: Commands[Parser]) -> None:
         metavar="N",
         help="only in this partition; may be repeated",
     )
+    add_confirmation(parser)
     command(parser, _delete_records)
 
 
@@ -175,7 +171,9 @@ async def _create(options: argparse.Namespace) -> int:
         for name in options.topics
     ]
     async with admin_client(options) as admin:
-        made = await admin.create_topics(wanted, validate_only=options.validate_only)
+        made = await admin.create_topics(wanted, validate_only=options.dry_run)
+    if options.dry_run:
+        note("dry run: nothing was changed")
     return report(
         options,
         made.errors.values(),
@@ -186,13 +184,44 @@ async def _create(options: argparse.Namespace) -> int:
 async def _delete(options: argparse.Namespace) -> int:
     from aioprod.error_codes import ErrorCode
 
+    fine = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if options.if_exists else None
+    check_can_ask(options)
     async with admin_client(options) as admin:
+        if not options.yes:
+            described = await admin.describe_topics(options.topics)
+            found = list(described.successes.values())
+            question = f"delete {counted(len(found), 'topic')} with all records"
+            if not found or not await confirmed(options, await _sizes(admin, found), question):
+                return report(options, described.errors.values(), fine)
         deleted = await admin.delete_topics(options.topics)
-    return report(
-        options,
-        deleted.errors.values(),
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if options.if_exists else None,
-    )
+    return report(options, deleted.errors.values(), fine)
+
+
+async def _sizes(admin: Admin, topics: Sequence[TopicDescription]) -> list[tuple[object, ...]]:
+    """Return a table of topics, with the numbers of their records."""
+    from aioprod.admin import OffsetSpec
+    from aioprod.types import TopicPartition
+
+    sizes = {
+        each.name: [TopicPartition(each.name, part.partition) for part in each.partitions]
+        for each in topics
+    }
+    every = [partition for partitions in sizes.values() for partition in partitions]
+    begins = (await admin.list_offsets(dict.fromkeys(every, OffsetSpec.EARLIEST))).successes
+    ends = (await admin.list_offsets(dict.fromkeys(every, OffsetSpec.LATEST))).successes
+    return [
+        ("TOPIC", "PARTITIONS", "RECORDS"),
+        *(
+            (
+                name,
+                len(partitions),
+                sum(ends[each].offset - begins[each].offset for each in partitions)
+                if all(each in begins and each in ends for each in partitions)
+                else None,
+            )
+            for name, partitions in sizes.items()
+        ),
+    ]
 
 
 def report(
@@ -200,8 +229,8 @@ def report(
 ) -> int:
     """Print errors, one per line, except those with the code ``fine``; return the exit status."""
     bad = [error for error in errors if fine is None or getattr(error, "code", None) != fine]
-    for error in bad:
-        note(escaped(f"{options.parser.prog}: {text_of(error)}"))
+    for text in dict.fromkeys(map(text_of, bad)):
+        note(escaped(f"{options.parser.prog}: {text}"))
     return 1 if bad else 0
 
 
@@ -286,31 +315,55 @@ async def _alter(options: argparse.Namespace) -> int:
     changes = {**dict(options.set), **dict.fromkeys(options.unset)}
     if not changes and options.partitions is None:
         raise UsageError("nothing to alter: give --partitions, --set or --unset")
+    check_can_ask(options)
+    resource = ConfigResource.topic(options.topic)
     async with admin_client(options) as admin:
+        plan = [] if options.yes else await _changes(admin, options, changes)
+        # For a dry run, the broker checks whether the change is possible.
+        await confirmed(options, plan, f"alter topic {options.topic}")
         if changes:
             (
                 await admin.incremental_alter_configs(
-                    {ConfigResource.topic(options.topic): changes},
-                    validate_only=options.validate_only,
+                    {resource: changes}, validate_only=options.dry_run
                 )
             ).check()
         if options.partitions is not None:
             (
                 await admin.create_partitions(
-                    {options.topic: options.partitions}, validate_only=options.validate_only
+                    {options.topic: options.partitions}, validate_only=options.dry_run
                 )
             ).check()
     return 0
+
+
+async def _changes(
+    admin: Admin, options: argparse.Namespace, changes: Mapping[str, str | None]
+) -> list[tuple[object, ...]]:
+    """Return a table of what ``topics alter`` changes."""
+    from aioprod.admin import ConfigResource
+
+    rows: list[tuple[object, ...]] = [("SETTING", "FROM", "TO")]
+    described = await admin.describe_topics(options.topic)
+    if options.partitions is not None:
+        rows.append(("partitions", len(described.partitions), options.partitions))
+    entries = await admin.describe_configs(ConfigResource.topic(options.topic)) if changes else {}
+    for name, value in changes.items():
+        entry = entries.get(name)
+        rows.append((name, entry and entry.value, "the default" if value is None else value))
+    return rows
 
 
 async def _delete_records(options: argparse.Namespace) -> int:
     from aioprod.admin import TO_THE_END
 
     before = TO_THE_END if options.all else options.before
+    check_can_ask(options)
     async with admin_client(options) as admin:
-        deleted = await admin.delete_records(
-            dict.fromkeys(await partitions_of(admin, options.topic, options.partition), before)
-        )
+        partitions = await partitions_of(admin, options.topic, options.partition)
+        plan = [] if options.yes else await _deletions(admin, partitions, options.before)
+        if not await confirmed(options, plan, f"delete these records of topic {options.topic}"):
+            return 0
+        deleted = await admin.delete_records(dict.fromkeys(partitions, before))
     if deleted.successes:
         say(
             table(
@@ -321,6 +374,22 @@ async def _delete_records(options: argparse.Namespace) -> int:
             )
         )
     return report(options, deleted.errors.values())
+
+
+async def _deletions(
+    admin: Admin, partitions: Sequence[TopicPartition], before: int | None
+) -> list[tuple[object, ...]]:
+    """Return a table of the records that ``delete-records`` deletes."""
+    from aioprod.admin import OffsetSpec
+
+    begins = (await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))).check()
+    ends = (await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))).check()
+    rows: list[tuple[object, ...]] = [("TOPIC", "PARTITION", "BEGINS AT", "WILL BEGIN AT")]
+    for partition in partitions:
+        begin = begins[partition].offset
+        until = ends[partition].offset if before is None else max(begin, before)
+        rows.append((*partition, begin, until))
+    return rows
 
 
 async def partitions_of(

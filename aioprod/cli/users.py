@@ -1,4 +1,4 @@
-"""``aioprod users``: users of SCRAM."""
+"""``aioprod users``: SCRAM users."""
 
 from __future__ import annotations
 
@@ -7,29 +7,27 @@ import getpass
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aioprod.cli.client import CommandError, UsageError, command
 from aioprod.cli.cluster import admin_client
+from aioprod.cli.confirm import add_confirmation, confirmed
 from aioprod.cli.output import say, show, table
-from aioprod.cli.parser import INTERRUPTED, Commands, Parser, name_choices, positive_int
+from aioprod.cli.parser import INTERRUPTED, Parser, name_choices, path, positive_int
 from aioprod.cli.topics import report
+from aioprod.counts import counted
 
 if TYPE_CHECKING:
     from aioprod.admin import Admin, ScramMechanism
 
 MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256")
 _MAX_PASSWORD_BYTES = 4096
-_MAX_LINE_BYTES = _MAX_PASSWORD_BYTES + 3  # with CR and LF, and one that is too many
+_MAX_LINE_BYTES = _MAX_PASSWORD_BYTES + 3  # with CR and LF, and one byte too many
 
 
-def add_users(commands: Commands[Parser]) -> None:
-    """Add the command."""
-    users = commands.add_parser(
-        "users", help="list, add, change and remove users of SCRAM", allow_abbrev=False
-    )
-    actions = users.add_subparsers(dest="action", required=True, parser_class=Parser)
+def add_arguments(parser: Parser) -> None:
+    """Add the arguments of ``aioprod users``."""
+    actions = parser.add_subparsers(dest="action", required=True, parser_class=Parser)
     listed = actions.add_parser("list", help="print users and mechanisms", allow_abbrev=False)
     listed.add_argument("users", nargs="*", metavar="USER")
     listed.add_argument("--json", action="store_true", help="print JSON")
@@ -50,7 +48,7 @@ def add_users(commands: Commands[Parser]) -> None:
         )
         parser.add_argument(
             "--password-file",
-            type=Path,
+            type=path,
             metavar="FILE",
             help="file with the password in its first line; - is standard input",
         )
@@ -61,6 +59,7 @@ def add_users(commands: Commands[Parser]) -> None:
     )
     removed.add_argument("users", nargs="+", metavar="USER")
     _add_mechanism(removed)
+    add_confirmation(removed)
     command(removed, _remove)
     name_choices(actions)
 
@@ -70,7 +69,7 @@ def _add_mechanism(parser: Parser) -> None:
         "--mechanism",
         choices=MECHANISMS,
         default=MECHANISMS[0],
-        help=f"each mechanism has a password of its own (default: {MECHANISMS[0]})",
+        help=f"each mechanism has its own password (default: {MECHANISMS[0]})",
     )
 
 
@@ -82,7 +81,7 @@ class _Password:
 
 
 def _ask_before(parser: Parser) -> None:
-    """Read the password before the event loop runs: Ctrl-C then ends the prompt."""
+    """Read the password before the event loop starts, so that Ctrl-C ends the prompt."""
     run: Callable[[argparse.Namespace], int] = parser.get_default("run")
 
     def ask(options: argparse.Namespace) -> int:
@@ -119,7 +118,7 @@ def _password(options: argparse.Namespace) -> str:
     try:
         return _checked(line.decode().rstrip("\r\n"), where)
     except UnicodeDecodeError:
-        pass  # its text has the password
+        pass  # the error's text has the password
     raise UsageError(f"{where}: not UTF-8")
 
 
@@ -186,6 +185,10 @@ async def _remove(options: argparse.Namespace) -> int:
 
     mechanism = _mechanism(options)
     removals = [ScramRemoval(user, mechanism) for user in dict.fromkeys(options.users)]
+    plan = [("USER", "MECHANISM"), *((each.user, options.mechanism) for each in removals)]
+    question = f"remove {counted(len(removals), 'password')}"
+    if not await confirmed(options, plan, question):
+        return 0
     async with admin_client(options) as admin:
         removed = await admin.alter_user_scram_credentials(removals)
     return report(options, removed.errors.values())

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DemoPage(Protocol):
-    """What the demo reports to the page."""
+    """The reports of the demo to the page."""
 
     def running(self) -> None:
         """Report that Spark runs."""

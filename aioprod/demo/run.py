@@ -18,7 +18,7 @@ from rich.console import Console
 
 from aioprod import KafkaError, Producer
 from aioprod.cluster.client import ClusterClient
-from aioprod.config.keywords import ProducerSettings
+from aioprod.config.keywords.producer import ProducerSettings
 from aioprod.demo.checking import check_result, check_sending
 from aioprod.demo.expected import Expected, expect
 from aioprod.demo.flights import Flights, read_airlines, read_flights
@@ -37,6 +37,7 @@ from aioprod.demo.spark_job import SparkJob
 from aioprod.demo.summary import summarise
 from aioprod.demo.topics import count_records, create_topics
 from aioprod.interrupt import INTERRUPTED, Interrupt, Interrupted
+from aioprod.running_loop import start_task
 from aioprod.testing import EmbeddedCluster
 from aioprod.testing.cache import SetupError
 from aioprod.testing.java import find_java
@@ -201,7 +202,7 @@ class _Demo:
                 progress.add(batch)
                 self._page.add(batch)
 
-            work = asyncio.ensure_future(
+            work = start_task(
                 in_thread(
                     lambda: job.run(
                         servers,
@@ -210,7 +211,8 @@ class _Demo:
                         on_started=on_started,
                         on_progress=on_progress,
                     )
-                )
+                ),
+                name="aioprod-spark-job",
             )
             try:
                 return await interrupt.guard(_wait_for(work))

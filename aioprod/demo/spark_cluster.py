@@ -95,7 +95,7 @@ class SparkCluster:
         self._workers = workers
         self._memory_mb = worker_memory_mb
         self._processes: list[subprocess.Popen[bytes]] = []
-        self.master_url = ""
+        self.master_url: str = ""
 
     def __enter__(self) -> Self:
         try:
@@ -112,7 +112,7 @@ class SparkCluster:
         """Start all processes and wait until the workers have registered.
 
         Raises:
-            DemoError: if they have not within a minute; the text names the log.
+            DemoError: if they have not started within a minute; the message names the log.
         """
         self._directory.mkdir(parents=True, exist_ok=True)
         log = self._launch(

@@ -50,7 +50,7 @@ class SparkJob:
         """Start Spark, run the pipeline and end Spark.
 
         Raises:
-            DemoError: if Java or Spark did not start or the pipeline failed; the text names the
+            DemoError: if Java or Spark did not start or the pipeline failed; the message names the
                 log.
         """
         from aioprod.demo.pipeline import PipelineOptions, run_pipeline

@@ -1,4 +1,4 @@
-"""What the user sees while Spark works."""
+"""The progress that the user sees while Spark is running."""
 
 from __future__ import annotations
 

@@ -66,7 +66,8 @@ class SubmittedJob:
         """Start the cluster if none is given, submit the pipeline and end what was started.
 
         Raises:
-            DemoError: the cluster did not start or the pipeline failed; the text names the log.
+            DemoError: if the cluster did not start or the pipeline failed; the message names the
+                log.
         """
         packages = self._pack()
         with self._cluster() as master_url:

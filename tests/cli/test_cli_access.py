@@ -1,4 +1,4 @@
-"""``aioprod acls`` and ``aioprod users``: access rights of a real broker with an authorizer."""
+"""``aioprod acls`` and ``aioprod users``: ACLs of a real broker with an authorizer."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_users_life(run: Run, guarded: RealKafka, tmp_path: Path) -> None:
         "alice  SCRAM-SHA-512  8192",
     ]
     wait_until(lambda: run("users", "list", *where)[1].splitlines() == listed)
-    assert run("users", "remove", "alice", *short[:2], *where) == (0, "", "")
+    assert run("users", "remove", "--yes", "alice", *short[:2], *where) == (0, "", "")
     wait_until(lambda: "SCRAM-SHA-256" not in run("users", "list", *where)[1])
     status, output, errors = run("users", "list", "alice", "bob", "--json", *where)
     assert status == 1 and "RESOURCE_NOT_FOUND" in errors and "user bob" in errors
@@ -80,7 +80,7 @@ def test_a_users_life(run: Run, guarded: RealKafka, tmp_path: Path) -> None:
     status, _, errors = run("topics", "list", *login(guarded, tmp_path, SECRET))
     assert status == 1 and "Authentication failed" in errors
 
-    status, output, errors = run("users", "remove", "alice", "bob", *where)
+    status, output, errors = run("users", "remove", "--yes", "alice", "bob", *where)
     assert status == 1 and SECRET not in output + errors
     assert "remove SCRAM_SHA_512 credentials of User:bob" in errors
     assert "RESOURCE_NOT_FOUND" in errors
@@ -126,20 +126,20 @@ def test_an_acls_life(run: Run, guarded: RealKafka, tmp_path: Path) -> None:
     assert "create ACL ALLOW User:alice READ TOPIC t from *" in errors
     status, _, errors = run("acls", "list", "--principal", "User:bob", *alice)
     assert status == 1 and "describe_acls: ANY User:bob ANY ANY ANY (ANY) from ANY" in errors
-    status, _, errors = run("acls", "remove", "--principal", "User:bob", *alice)
+    status, _, errors = run("acls", "remove", "--yes", "--principal", "User:bob", *alice)
     assert status == 1 and "delete_acls: ANY User:bob ANY ANY ANY (ANY) from ANY" in errors
     status, _, errors = run("users", "list", *alice)
     assert status == 1 and "describe_user_scram_credentials" in errors
 
-    status, output, errors = run("acls", "remove", "--topic", "orders-", *where)  # literal
-    assert (status, output) == (1, "") and "no ACL is selected" in errors
-    status, output, _ = run("acls", "remove", *orders, *read_write, *where)
+    status, output, errors = run("acls", "remove", "--yes", "--topic", "orders-", *where)  # literal
+    assert (status, output) == (1, "") and "the options select no ACL" in errors
+    status, output, _ = run("acls", "remove", "--yes", *orders, *read_write, *where)
     assert status == 0 and len(output.splitlines()) == 3
     left = ["CLUSTER   kafka-cluster  LITERAL  User:bob   DENY        ALTER      *"]
     wait_until(lambda: run("acls", "list", *where)[1].splitlines()[1:] == left)
-    assert run("acls", "remove", "--all", *where)[0] == 0
+    assert run("acls", "remove", "--yes", "--all", *where)[0] == 0
     wait_until(lambda: run("acls", "list", *where) == (0, "", ""))
-    assert run("users", "remove", "alice", *where)[0] == 0
+    assert run("users", "remove", "--yes", "alice", *where)[0] == 0
 
 
 @pytest.mark.kafka
@@ -171,16 +171,16 @@ def test_a_tokens_life(run: Run, guarded: RealKafka, tmp_path: Path) -> None:
     assert listed["token_id"] == token and "hmac" not in listed
     status, later, _ = run("tokens", "renew", token, *alice)
     assert status == 0 and listed["expires"] <= later.strip() <= listed["max"]
-    status, sooner, _ = run("tokens", "expire", token, "--period-ms", "60000", *alice)
+    status, sooner, _ = run("tokens", "expire", "--yes", token, "--period-ms", "60000", *alice)
     assert status == 0 and sooner < later
 
-    assert run("tokens", "expire", token, *alice)[0] == 0
+    assert run("tokens", "expire", "--yes", token, *alice)[0] == 0
     wait_until(lambda: run("topics", "list", *by_token)[0] == 1)
     status, _, errors = run("tokens", "renew", token, *alice)
     assert status == 1 and errors.endswith(f"there is no token {token} that you may describe\n")
     made = json.loads(run("tokens", "create", "--json", "--max-lifetime-ms", "1", *alice)[1])
     assert made["max"] == made["expires"] and made["hmac"]
-    assert run("users", "remove", "alice", *where)[0] == 0
+    assert run("users", "remove", "--yes", "alice", *where)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ class Terminal(TextIOWrapper):
 
 
 class TestPasswords:
-    """Without a file they are asked for, on a terminal only."""
+    """Without a file, the user is prompted for them, but only on a terminal."""
 
     def test_from_a_pipe_or_nothing(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(f"{SECRET}\n".encode())))

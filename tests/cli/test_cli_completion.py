@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import os
 import shutil
 import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from aioprod import cli
+from aioprod import TopicPartition, cli
+from aioprod.admin import Admin
 from aioprod.cli.command_line import command_parser
+from aioprod.testing import ThreadedCluster
 
 LIMIT_S = 30
 SHELLS = ("bash", "zsh", "fish")
 # How each shell is asked for the completions of the last word.
 ASK = {
-    "bash": "COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _aioprod; "
+    "bash": "COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMP_LINE={line}; "
+    "COMP_POINT=${{#COMP_LINE}}; _aioprod; "
     "printf '%s\\n' \"${{COMPREPLY[@]}}\"",
     "zsh": "_describe() {{ print -l -- ${{found%%:*}} }}; compadd() {{ shift; print -l -- $@ }}; "
     "_files() {{ print -l -- *(N) }}; words=({words}); CURRENT=$#words; _aioprod",
@@ -37,11 +44,32 @@ Complete = Callable[..., set[str]]
 
 # Options and arguments that take any text; all others have choices, or a type that checks them.
 ANY_TEXT = {
-    *("--bootstrap-servers", "--delegation-token", "--format", "--group", "--host"),
-    *("--key-subject", "--owner", "--page", "--prefix", "--principal", "--registry", "--renewer"),
+    *(
+        "--bootstrap-servers",
+        "--delegation-token",
+        "--error",
+        "--format",
+        "--group",
+        "--host",
+        "--http",
+    ),
+    *(
+        "--key",
+        "--key-subject",
+        "--line",
+        "--profile",
+        "--to-profile",
+        "--original-topic",
+        "--owner",
+        "--page",
+        "--prefix",
+        "--principal",
+        "--registry",
+        "--renewer",
+    ),
     *("--subject", "--super-user", "--to-bootstrap-servers", "--to-topic", "--topic"),
-    *("--topic-prefix", "--transactional-id", "--unset", "--user"),
-    *("GROUP", "TOKEN", "TOPIC", "USER"),
+    *("--topic-prefix", "--transactional-id", "--transactional-id-prefix", "--txn-app-id"),
+    *("--unset", "--user", "--name", "DATABASE", "DIR", "GROUP", "TOKEN", "TOPIC", "USER"),
 }
 CHECKED_BY_THE_BROKER = {"--imitate", "--mechanism"}  # of `aioprod broker`
 
@@ -55,6 +83,11 @@ def complete(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         (tmp_path / name).touch()
     if shell == "zsh":
         script = f"compdef() {{ }}\n{script}"
+    program = tmp_path / "bin" / "aioprod"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m aioprod "$@"\n')
+    program.chmod(0o755)
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
 
     def ask(*words: str) -> set[str]:
         quoted = " ".join(f"'{word}'" for word in ("aioprod", *words))
@@ -64,6 +97,7 @@ def complete(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
             capture_output=True,
             text=True,
             cwd=tmp_path,
+            env={**os.environ, "PATH": path},
             timeout=LIMIT_S,
             check=False,
         )
@@ -89,7 +123,7 @@ def test_commands_options_and_values(complete: Complete) -> None:
     # A value is not taken for a command.
     assert "--to-topic" in complete("copy", "topics", "--to-t")
     assert complete("consume", "topics", "cr") == set()
-    assert complete("-") == {"-h", "--help"}
+    assert complete("-") == {"-h", "--help", "-V", "--version"}
 
 
 def test_all_commands_and_options_are_offered(complete: Complete) -> None:
@@ -101,6 +135,63 @@ def test_all_commands_and_options_are_offered(complete: Complete) -> None:
                 assert name in offered, (words, name)
                 count += 1
     assert count > 150
+
+
+def test_names_of_topics_groups_and_profiles(
+    complete: Complete,
+    threaded_broker: ThreadedCluster,
+    config_home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A name that a shell would execute is a name, and nothing more."""
+    hostile = "o$(touch executed)`touch executed`;'\""
+    threaded_broker.create_topic("orders", 1)
+    threaded_broker.create_topic("odd-jobs", 1)
+    threaded_broker.create_topic("clicks", 1)
+
+    async def fill() -> None:
+        async with Admin(threaded_broker.bootstrap_servers) as admin:
+            for name in ("billing", hostile, "bad\x1b[2J"):
+                await admin.alter_consumer_group_offsets(name, {TopicPartition("orders", 0): 0})
+
+    def names(*words: str) -> set[str]:
+        """Try again if nothing is found: a busy machine may take longer than the limit."""
+        return next((found for _ in range(20) if (found := complete(*words))), set())
+
+    asyncio.run(fill())
+    config_home.mkdir(parents=True)
+    (config_home / "profiles.properties").write_text(
+        f"[mine]\nbootstrap.servers={threaded_broker.bootstrap_servers}\n"
+    )
+    assert complete("topics", "list", "--profile", "") == {"mine"}
+    here = ("--profile", "mine")
+    assert names("consume", *here, "o") == {"orders", "odd-jobs"}
+    monkeypatch.setenv("AIOPROD_BOOTSTRAP_SERVERS", threaded_broker.bootstrap_servers)
+    assert names("groups", "lag", "--topic", "c") == {"clicks"}
+    assert names("consume", "orders", "--group", "bi") == {"billing"}
+    found = {name for name in names("groups", "delete", "") if not name.startswith("-")}
+    assert len(found) == 2 and "billing" in found
+    assert complete("topics", "create", "o") == set(), "a new topic has a new name"
+    assert "--exit" in complete("consume", "--e")
+    assert not (tmp_path / "executed").exists()
+
+
+def test_names_take_two_seconds_at_most_and_errors_are_silent(tmp_path: Path) -> None:
+    slow = tmp_path / "sitecustomize.py"
+    slow.write_text("import socket, time\nsocket.getaddrinfo = lambda *a, **k: time.sleep(60)\n")
+    for words in ("-b slow-name:9092", "-b 127.0.0.1:1", "-b", "-X no-setting", "--profile x"):
+        line = f"aioprod {words}".replace(" ", "\n")
+        began = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-m", "aioprod", "completion", "--names", "topics", "--line", line],
+            capture_output=True,
+            timeout=LIMIT_S,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            check=False,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b""), line
+        assert time.monotonic() - began < LIMIT_S / 2
 
 
 def commands(

@@ -18,6 +18,7 @@ import pytest
 
 from aioprod import Producer, TopicPartition
 from aioprod.testing import ThreadedCluster
+from tests.selection import needs_posix
 
 Run = Callable[..., tuple[int, str, str]]
 FIRST_MS = 1_700_000_000_000
@@ -175,7 +176,7 @@ def test_what_was_consumed_can_be_produced(run_process: Run, filled: ThreadedClu
         ]
 
 
-def test_a_group_goes_on_where_it_was(run: Run, filled: ThreadedCluster) -> None:
+def test_a_group_continues_at_its_position(run: Run, filled: ThreadedCluster) -> None:
     seen = []
     for _ in range(2):
         status, output, errors = run(
@@ -190,6 +191,7 @@ def test_a_group_goes_on_where_it_was(run: Run, filled: ThreadedCluster) -> None
     assert filled.group("mine").state == "Empty"
 
 
+@needs_posix
 def test_new_records_are_printed_as_they_come_and_ctrl_c_ends_it(filled: ThreadedCluster) -> None:
     with running(filled, "orders", "--group", "mine", "--format", r"%v\n") as process:
         assert process.stdout is not None and process.stderr is not None
@@ -210,6 +212,7 @@ def test_new_records_are_printed_as_they_come_and_ctrl_c_ends_it(filled: Threade
     assert sum(filled.committed_offsets("mine").values()) == 21
 
 
+@needs_posix
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_members_share_the_records_and_none_is_printed_twice_where_all_end_well(
     filled: ThreadedCluster, strategy: str
@@ -264,6 +267,7 @@ def test_members_share_the_records_and_none_is_printed_twice_where_all_end_well(
     assert sum(filled.committed_offsets("mine").values()) == 1030
 
 
+@needs_posix
 @pytest.mark.parametrize("command", ["consume", "produce"])
 def test_a_terminal_shows_how_far_it_is(filled: ThreadedCluster, command: str) -> None:
     """Each second; what has ended is one line."""
@@ -308,7 +312,7 @@ def test_a_terminal_shows_how_far_it_is(filled: ThreadedCluster, command: str) -
     assert seen.endswith(b"\r\n")
 
 
-def test_whoever_reads_the_output_may_go(filled: ThreadedCluster) -> None:
+def test_the_reader_of_the_output_may_go(filled: ThreadedCluster) -> None:
     with running(filled, "orders", "--format", r"%v\n") as process:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == b"value 0\n"
@@ -338,9 +342,9 @@ def test_whoever_reads_the_output_may_go(filled: ThreadedCluster) -> None:
         (
             ["orders", "--group", "mine", "--exit"],
             2,
-            "--group goes with neither --partition nor --exit",
+            "--group can't be used with --partition or --exit",
         ),
-        (["orders", "--group", "mine", "--from", "5"], 2, "with --from beginning or end only"),
+        (["orders", "--group", "mine", "--from", "5"], 2, "only with --from beginning or end"),
         (["orders", "--count", "0"], 2, "at least 1"),
         (
             ["orders", "-X", "fetch.max.wait.ms=never"],
@@ -355,3 +359,37 @@ def test_what_can_not_be_read_is_one_line(
     ended = run("consume", "-q", "-X", "default.api.timeout.ms=3000", *arguments)
     assert ended[:2] == (status, "")
     assert text in ended[2] and ended[2].count("\n") == 1
+
+
+MANY = 100_000
+
+
+@needs_posix
+@pytest.mark.parametrize("signaled", [True, False], ids=["ctrl-c", "pipe closed"])
+def test_many_records_are_committed_only_if_they_were_printed(
+    threaded_broker: ThreadedCluster, signaled: bool
+) -> None:
+    """Ends in the middle of a stream, whose reader is slower than the broker."""
+
+    async def fill() -> None:
+        async with Producer(threaded_broker.bootstrap_servers) as producer:
+            await producer.send_many("orders", [b"%06d" % number for number in range(MANY)])
+
+    threaded_broker.create_topic("orders", 1)
+    asyncio.run(fill())
+    with running(threaded_broker, "orders", "-g", "mine", "--format", r"%v\n") as process:
+        assert process.stdout is not None and process.stderr is not None
+        lines = [process.stdout.readline() for _ in range(20_000)]
+        if signaled:
+            os.killpg(process.pid, signal.SIGINT)
+            lines += process.stdout.read().splitlines(keepends=True)
+        else:
+            process.stdout.close()
+        assert process.wait(LIMIT_S) == (130 if signaled else 0)
+        said = process.stderr.read().decode()
+    assert lines == [b"%06d\n" % number for number in range(len(lines))], "whole lines, in order"
+    committed = threaded_broker.committed_offsets("mine").get(TopicPartition("orders", 0), 0)
+    if signaled:
+        assert said == f"read {len(lines):,} records\n" and committed == len(lines) < MANY
+    else:
+        assert said.count("\n") == 1 and len(lines) <= committed + 20_000 and committed < MANY

@@ -19,6 +19,7 @@ from aioprod.cli.copy_plan import plan
 from aioprod.cli.copy_topic import TopicCopy
 from aioprod.error_codes import ErrorCode
 from aioprod.testing import ApiKey, EmbeddedCluster, ThreadedCluster, fail
+from tests.selection import needs_posix
 from tests.waiting import wait_until
 
 Run = Callable[..., tuple[int, str, str]]
@@ -155,8 +156,8 @@ def test_topics_within_a_cluster(run: Run, source: ThreadedCluster) -> None:
         (["orders"], 2, "topic orders would be copied to itself"),
         ([], 2, "give either topics or --matching"),
         (["orders", "--matching", "x"], 2, "give either topics or --matching"),
-        (["orders", "clicks", "--to-topic", "x"], 2, "--to-topic goes with one topic"),
-        (["--matching", "x", "--to-topic", "x"], 2, "--to-topic goes with one topic"),
+        (["orders", "clicks", "--to-topic", "x"], 2, "--to-topic needs exactly one topic"),
+        (["--matching", "x", "--to-topic", "x"], 2, "--to-topic needs exactly one topic"),
         (["orders", "--prefix", "a", "--to-topic", "x"], 2, "not allowed with"),
         (["--matching", "nothing"], 1, "no topic matches 'nothing'"),
         (["--matching", "("], 2, "is not a regular expression"),
@@ -175,7 +176,7 @@ def test_what_it_refuses(
     assert ended[0] == status and text in ended[2] and "Traceback" not in ended[2]
 
 
-def test_a_target_with_records_and_without_progress_needs_to_be_told(
+def test_a_target_with_records_and_without_progress_needs_to_be_reported(
     run: Run, source: ThreadedCluster, target: ThreadedCluster
 ) -> None:
     target.create_topic("orders", 3)
@@ -211,7 +212,7 @@ def test_a_topic_that_was_made_again_is_not_continued(
     assert status == 1 and "topic orders was deleted and created again" in errors
     (group,) = target.group_ids
     assert f"aioprod groups delete {group}" in errors
-    assert run("groups", "delete", group, "-b", target.bootstrap_servers)[0] == 0
+    assert run("groups", "delete", group, "--yes", "-b", target.bootstrap_servers)[0] == 0
     assert run(*command, "--from", "beginning")[0] == 0
     assert len(target.records("orders")) == 500
 
@@ -230,6 +231,7 @@ def test_records_that_were_deleted_before_they_were_copied(
     assert [len(each) for each in content(target, "orders")] == [74, 77, 76]
 
 
+@needs_posix
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_without_an_open_transaction(
     run: Run, source: ThreadedCluster, target: ThreadedCluster, number: signal.Signals
@@ -251,7 +253,7 @@ def test_a_signal_ends_it_without_an_open_transaction(
 def test_a_second_copy_of_the_same_topic_ends_the_first(
     run: Run, source: ThreadedCluster, target: ThreadedCluster
 ) -> None:
-    """Also if it copies other topics at the same time."""
+    """Even if it copies other topics at the same time."""
     source.create_topic("clicks", 1)
     with following("orders", *between(source, target)) as process:
         wait_until(lambda: "orders" in target.topics and total(content(target, "orders")) == 200)
@@ -279,7 +281,7 @@ def test_a_record_that_the_target_refuses_ends_it(
 async def test_new_partitions_and_old_progress_while_following(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Brokers forget offsets that were committed long ago, of each partition for itself."""
+    """Brokers expire old committed offsets of each partition separately."""
     monkeypatch.setattr(copy_topic, "_NEW_PARTITIONS_EACH_S", 0.05)
     monkeypatch.setattr(copy_topic, "_COMMIT_EACH_S", 0.05)
     monkeypatch.setattr(copy_topic, "_LOOK_MS", 20)

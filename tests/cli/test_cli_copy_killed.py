@@ -66,6 +66,7 @@ def start(*arguments: str) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_killed_at_any_request(threaded_broker: ThreadedCluster, target: ThreadedCluster) -> None:
     seed = int(os.environ.get("AIOPROD_COPY_SEED", random.randrange(1 << 32)))

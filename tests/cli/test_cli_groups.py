@@ -36,15 +36,17 @@ def filled(threaded_broker: ThreadedCluster) -> ThreadedCluster:
     return threaded_broker
 
 
-def test_without_execute_nothing_is_changed(run: Run, filled: ThreadedCluster) -> None:
-    status, output, _ = run("groups", "reset-offsets", "mine", "--topic", "orders", "--to-latest")
+def test_a_dry_run_changes_nothing(run: Run, filled: ThreadedCluster) -> None:
+    status, output, errors = run(
+        "groups", "reset-offsets", "mine", "--topic", "orders", "--to-latest", "--dry-run"
+    )
+    assert errors == "dry run: nothing was changed\n"
     assert (status, output.splitlines()) == (
         0,
         [
             "TOPIC   PARTITION  FROM  TO",
             "orders  0          -     10",
             "orders  1          -     10",
-            "Nothing was changed; repeat with --execute to commit.",
         ],
     )
     assert not filled.committed_offsets("mine")
@@ -68,12 +70,10 @@ def test_where_a_group_goes_on(
     run: Run, filled: ThreadedCluster, where: list[str], expected: int
 ) -> None:
     assert (
-        run(
-            "groups", "reset-offsets", "mine", "--topic", "orders", "--to-offset", "3", "--execute"
-        )[0]
+        run("groups", "reset-offsets", "mine", "--topic", "orders", "--to-offset", "3", "--yes")[0]
         == 0
     )
-    status, output, errors = run("groups", "reset-offsets", "mine", *where, "--execute", "--json")
+    status, output, errors = run("groups", "reset-offsets", "mine", *where, "--yes", "--json")
     assert (status, errors) == (0, "")
     assert json.loads(output) == [
         {"topic": "orders", "partition": number, "from": 3, "to": expected} for number in (0, 1)
@@ -91,7 +91,7 @@ def test_single_partitions(run: Run, filled: ThreadedCluster) -> None:
             "orders:1",
             "--to-offset",
             "3",
-            "--execute",
+            "--yes",
         )[0]
         == 0
     )
@@ -133,13 +133,13 @@ def test_single_partitions(run: Run, filled: ThreadedCluster) -> None:
 def test_what_can_not_be_reset(
     run: Run, filled: ThreadedCluster, arguments: list[str], status: int, text: str
 ) -> None:
-    ended = run("groups", "reset-offsets", *arguments)
+    ended = run("groups", "reset-offsets", *arguments, "--yes")
     assert ended[0] == status and text in ended[2] and ended[2].count("\n") == 1
 
 
 def test_list_describe_and_delete(run: Run, filled: ThreadedCluster) -> None:
     assert run("groups", "list") == (0, "", "")
-    run("groups", "reset-offsets", "mine", "--topic", "orders", "--to-offset", "4", "--execute")
+    run("groups", "reset-offsets", "mine", "--topic", "orders", "--to-offset", "4", "--yes")
     assert run("groups", "list")[1].splitlines()[1].split() == ["mine", "classic", "Empty"]
     assert (
         json.loads(run("groups", "list", "--state", "Empty", "--type", "classic", "--json")[1])[0][
@@ -153,8 +153,8 @@ def test_list_describe_and_delete(run: Run, filled: ThreadedCluster) -> None:
     assert [line.split() for line in lines[2:]] == [
         ["orders", str(number), "4", "10", "6", "-", "-"] for number in (0, 1)
     ]
-    told = json.loads(run("groups", "describe", "mine", "--json")[1])[0]
-    assert told["offsets"][0] == {
+    reported = json.loads(run("groups", "describe", "mine", "--json")[1])[0]
+    assert reported["offsets"][0] == {
         "topic": "orders",
         "partition": 0,
         "committed": 4,
@@ -164,7 +164,7 @@ def test_list_describe_and_delete(run: Run, filled: ThreadedCluster) -> None:
     }
     status, output, errors = run("groups", "describe", "mine", "missing")
     assert status == 1 and output.startswith("mine") and "group missing" in errors
-    assert run("groups", "delete", "mine") == (0, "", "")
+    assert run("groups", "delete", "mine", "--yes") == (0, "", "")
     assert run("groups", "list") == (0, "", "")
 
 
@@ -179,10 +179,10 @@ def test_options_have_the_names_of_states_and_types(run: Run) -> None:
 
 
 def test_a_group_whose_topic_is_gone_is_described(run: Run, filled: ThreadedCluster) -> None:
-    run("groups", "reset-offsets", "mine", "--topic", "orders", "--to-offset", "4", "--execute")
+    run("groups", "reset-offsets", "mine", "--topic", "orders", "--to-offset", "4", "--yes")
     filled.create_topic("clicks", 1)
-    run("groups", "reset-offsets", "mine", "--topic", "clicks", "--to-offset", "0", "--execute")
-    run("topics", "delete", "clicks")
+    run("groups", "reset-offsets", "mine", "--topic", "clicks", "--to-offset", "0", "--yes")
+    run("topics", "delete", "clicks", "--yes")
     status, output, errors = run("groups", "describe", "mine")
     assert (status, errors) == (0, "")
     assert "orders" in output

@@ -51,35 +51,55 @@ ROWS: dict[str, list[tuple[list[str], bool]]] = {
     "topics list": [([], True), (["--json"], True)],
     "topics create": [([TOPIC], True), (["new"], False)],
     "topics describe": [([], True), ([TOPIC], True), (["--json", "--all-settings"], True)],
-    "topics alter": [([TOPIC, "--partitions", "1"], True), ([TOPIC, "--set", "a=b"], True)],
-    "topics delete": [(["gone" + HOSTILE], True)],
-    "topics delete-records": [([TOPIC, "--all"], True)],
+    "topics alter": [
+        ([TOPIC, "--partitions", "1", "--yes"], True),
+        ([TOPIC, "--set", "a=b" + HOSTILE, "--dry-run"], True),
+    ],
+    "topics delete": [
+        (["gone" + HOSTILE, "--yes"], True),
+        ([TOPIC, "gone" + HOSTILE, "--dry-run"], True),
+    ],
+    "topics delete-records": [
+        ([TOPIC, "--all", "--yes"], True),
+        ([TOPIC, "--all", "--dry-run"], True),
+    ],
     "groups list": [([], True), (["--json"], True)],
     "groups describe": [([GROUP], True), ([GROUP, "--json"], True), (["no" + HOSTILE], True)],
     "groups lag": [([GROUP], True), ([GROUP, "--json"], True), (["no" + HOSTILE], True)],
     "groups reset-offsets": [
-        ([GROUP, "--to-earliest"], True),
-        ([GROUP, "--to-earliest", "--json"], True),
+        ([GROUP, "--to-earliest", "--dry-run"], True),
+        ([GROUP, "--to-earliest", "--json", "--dry-run"], True),
     ],
-    "groups delete": [(["no" + HOSTILE], True)],
+    "groups delete": [(["no" + HOSTILE, "--yes"], True), ([GROUP, "--dry-run"], True)],
     "acls list": [([], True), (["--json"], True)],
     "acls add": [(["--topic", TOPIC, "--principal", USER, "--operation", "read"], False)],
-    "acls remove": [(["--principal", USER + "x"], False)],
+    "acls remove": [(["--principal", USER + "x", "--yes"], False), (["--all", "--dry-run"], True)],
     "users list": [([], True), (["--json"], True)],
     "users add": [(["u" + HOSTILE, "--password-file", "PASSWORD"], False)],
     "users change": [(["v" + HOSTILE, "--password-file", "PASSWORD"], True)],
-    "users remove": [(["v" + HOSTILE], True)],
+    "users remove": [(["v" + HOSTILE, "--dry-run"], True), (["v" + HOSTILE, "--yes"], True)],
     "tokens list": [([], False)],
     "tokens create": [([], False)],
     "tokens renew": [(["t" + HOSTILE], False)],
-    "tokens expire": [(["t" + HOSTILE], False)],
+    "tokens expire": [(["t" + HOSTILE, "--yes"], False)],
     "cluster": [([], False), (["--json"], False)],
     "top": [(["--once", "--interval", "0.01"], True), (["--once", "--json"], True)],
     "consume": [([TOPIC, "--exit"], False), (["plain", "-n", "1"], True)],
+    "dlq list": [(["dead"], True), (["dead", "--json"], True), (["no" + HOSTILE], True)],
+    "dlq show": [(["dead", "0:0"], True), (["dead", "0:0", "--json"], True)],
+    "dlq redrive": [
+        (["dead", "--dry-run"], True),
+        (["dead", "--to-topic", "no" + HOSTILE, "--yes"], True),
+        (["dead", "--yes"], False),
+    ],
+    "dlq drop": [(["dead", "--dry-run"], True), (["dead", "--yes"], False)],
     "copy": [([TOPIC, "--to-topic", f"{TOPIC}=copy" + HOSTILE, "--once"], False)],
 }
 # Commands that ask no broker: what they print is their own.
-LOCAL = {"demo", "pipeline new", "broker", "completion"}
+LOCAL = {"demo", "pipeline new", "broker", "completion"} | {
+    f"outbox {each}" for each in ("ddl", "relay", "status", "refused", "retry", "discard")
+}
+WITH_SPARK = {"spark checkpoint"}  # tests/spark/test_checkpoint_command.py
 PROCESSES = {"produce"}  # reads its standard input: has a test of its own
 PRINTING = (
     "print",
@@ -100,7 +120,7 @@ def commands(parser: argparse.ArgumentParser, name: str = "") -> Iterator[str]:
 
 
 def test_the_table_has_each_command() -> None:
-    assert {*commands(command_parser())} == {*ROWS, *LOCAL, *PROCESSES}
+    assert {*commands(command_parser())} == {*ROWS, *LOCAL, *WITH_SPARK, *PROCESSES}
 
 
 def test_commands_print_by_one_module_only() -> None:
@@ -132,6 +152,7 @@ def hostile_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadedCluster
 async def _fill(broker: ThreadedCluster) -> None:
     broker.create_topic(TOPIC, 1)
     broker.create_topic("plain", 1)
+    broker.create_topic("dead", 1)
     async with Producer(broker.bootstrap_servers) as producer:
         await producer.send_and_wait(
             "plain",
@@ -139,6 +160,14 @@ async def _fill(broker: ThreadedCluster) -> None:
             key=f"key{HOSTILE}".encode(),
             headers=[(f"h{HOSTILE}", HOSTILE.encode()), ("bytes", b"\xff\x9b31m")],
         )
+        broken = [
+            ("aioprod.original-topic", b"plain"),
+            ("aioprod.error-class", HOSTILE.encode()),
+            ("aioprod.error-message", HOSTILE.encode()),
+            ("aioprod.group-id", HOSTILE.encode()),
+            (f"h{HOSTILE}", HOSTILE.encode()),
+        ]
+        await producer.send_and_wait("dead", b"\x9b31m", key=HOSTILE.encode(), headers=broken)
     async with Consumer(
         "plain",
         bootstrap_servers=broker.bootstrap_servers,
@@ -219,6 +248,8 @@ def run(
     limits = [f"-X=request.timeout.ms={limit_ms}", f"-X=default.api.timeout.ms={limit_ms + 100}"]
     if arguments[0] in ("consume", "copy"):
         limits = []
+    if arguments[0] == "dlq":  # its settings are those that all clients share
+        limits = limits[:1]
     try:
         command_line.main([*arguments, "-b", broker.bootstrap_servers, *limits])
     except SystemExit:
@@ -298,9 +329,11 @@ def test_tokens(
         text = run(hostile_cluster, capfd, tmp_path, ["tokens", *arguments.split()])
         assert "owned" in text
     for action in ("renew", "expire"):
-        text = run(hostile_cluster, capfd, tmp_path, ["tokens", action, token.token_id])
+        yes = ["--yes"] if action == "expire" else []
+        text = run(hostile_cluster, capfd, tmp_path, ["tokens", action, token.token_id, *yes])
         assert text == "1000000000000000000 ms\n"
-        assert "owned" in run(hostile_cluster, capfd, tmp_path, ["tokens", action, "x" + HOSTILE])
+        missing = ["tokens", action, "x" + HOSTILE, *yes]
+        assert "owned" in run(hostile_cluster, capfd, tmp_path, missing)
 
 
 def on_terminal(*arguments: str, given: bytes = b"") -> bytes:
@@ -359,10 +392,11 @@ def test_produce(hostile_cluster: ThreadedCluster) -> None:
 def test_the_live_screen() -> None:
     from rich.console import Console
 
+    from aioprod.cli.top_layout import Column, Table
     from aioprod.cli.top_screen import TopScreen
 
-    screen = TopScreen()
-    screen.draw(f"cluster {HOSTILE}", (("GROUP",), [(GROUP,)]))
+    screen = TopScreen(has_keys=True)
+    screen.draw(f"cluster {HOSTILE}", Table([Column("GROUP", is_name=True)], [[GROUP]]))
     screen.note(f"error {HOSTILE}")
     console = Console(width=200, force_terminal=True, record=True, file=io.StringIO())
     console.print(screen)

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import pytest
 
-from aioprod import Admin, BrokerError
 from tests.consumer.share.share_groups import ShareTopic, take
+from tests.testing.new_topics import wait_for_leaders
 
 Run = Callable[..., tuple[int, str, str]]
 LIMIT_S = 60
@@ -26,7 +26,7 @@ def test_a_topics_life(run: Run, kafka: str, protocol: str) -> None:
     assert run(
         "topics", "create", topic, "--partitions", "3", "--set", "retention.ms=86400000", *where
     ) == (0, "", "")
-    asyncio.run(has_leaders(kafka, topic, 3))
+    asyncio.run(wait_for_leaders(kafka, {topic: 3}))
     assert topic in run("topics", "list", *where)[1].splitlines()
     assert "  retention.ms=86400000" in run("topics", "describe", topic, *where)[1].splitlines()
 
@@ -67,29 +67,17 @@ def test_a_topics_life(run: Run, kafka: str, protocol: str) -> None:
     assert (described["type"], described["state"], described["members"]) == (protocol, "Empty", [])
     assert [each["lag"] for each in described["offsets"]] == [0, 0, 0]
     assert sum(each["committed"] for each in described["offsets"]) == 100
-    reset = run("groups", "reset-offsets", group, "--to-earliest", "--execute", "--json", *where)
+    reset = run("groups", "reset-offsets", group, "--to-earliest", "--yes", "--json", *where)
     assert reset[0] == 0 and {each["to"] for each in json.loads(reset[1])} == {0}
     assert group in run("groups", "list", "--type", protocol, *where)[1]
     options = ("--once", "--json", "--interval", "0.1", "--group", group, "--topic", topic)
     load = json.loads(run("top", *options, *where)[1])
     assert [(each["type"], each["lag"]) for each in load["groups"]] == [(protocol, 100)]
     assert [(each["topic"], each["partitions"]) for each in load["topics"]] == [(topic, 3)]
-    assert run("groups", "delete", group, *where) == (0, "", "")
-    assert run("topics", "delete-records", topic, "--all", *where)[0] == 0
+    assert run("groups", "delete", group, "--yes", *where) == (0, "", "")
+    assert run("topics", "delete-records", topic, "--all", "--yes", *where)[0] == 0
     assert run("consume", topic, "--exit", *where)[1] == ""
-    assert run("topics", "delete", topic, *where) == (0, "", "")
-
-
-async def has_leaders(bootstrap: str, topic: str, partitions: int) -> None:
-    """Wait until each broker that is asked knows the new topic."""
-    async with Admin(bootstrap) as admin, asyncio.timeout(LIMIT_S):
-        while True:
-            try:
-                described = await admin.describe_topics(topic)
-            except BrokerError:
-                continue
-            if sum(each.leader is not None for each in described.partitions) == partitions:
-                return
+    assert run("topics", "delete", topic, "--yes", *where) == (0, "", "")
 
 
 def test_a_share_group(run: Run, kafka: str) -> None:
@@ -97,7 +85,7 @@ def test_a_share_group(run: Run, kafka: str) -> None:
     where = ("-b", kafka)
 
     async def read_six(*command: str) -> tuple[int, str, str]:
-        """What the command says while a member runs, which has accepted 6 of 10 records."""
+        """Run the command while a member runs that has accepted 6 of 10 records."""
         await shared.create()
         await shared.write(range(10))
         async with shared.consumer(client_id="reader") as consumer:
@@ -119,7 +107,7 @@ def test_a_share_group(run: Run, kafka: str) -> None:
 
     assert shared.group in run("groups", "list", "--type", "share", *where)[1]
     status, output, _ = run(
-        "groups", "reset-offsets", shared.group, "--shift-by", "-4", "--execute", "--json", *where
+        "groups", "reset-offsets", shared.group, "--shift-by", "-4", "--yes", "--json", *where
     )
     assert status == 0
     assert [(each["from"], each["to"]) for each in json.loads(output)] == [(6, 2)]
@@ -130,4 +118,4 @@ def test_a_share_group(run: Run, kafka: str) -> None:
     assert (described["type"], described["state"], described["members"]) == ("share", "Empty", [])
     (offsets,) = described["offsets"]
     assert (offsets["start"], offsets["lag"], offsets["clients"]) == (2, 8, [])
-    assert run("groups", "delete", shared.group, *where) == (0, "", "")
+    assert run("groups", "delete", shared.group, "--yes", *where) == (0, "", "")

@@ -88,10 +88,10 @@ def values(run: Run, topic: str, registry: Registry, *arguments: str) -> list[ob
 
 
 def test_avro_there_and_back(
-    run: Run, run_process: Run, registry: Registry, threaded_broker: ThreadedCluster
+    run: Run, registry: Registry, threaded_broker: ThreadedCluster
 ) -> None:
     command = ("produce", "orders", "--registry", registry.url)
-    ended = run_process(*command, given=lines(*LINES))
+    ended = run(*command, given=lines(*LINES))
     assert (ended.status, ended.errors) == (0, "sent 2 records to orders\n")
     stored = [record.value or b"" for record in threaded_broker.records("orders")]
     prefix = b"\0" + registry.ids["orders-value"].to_bytes(4, "big")
@@ -106,17 +106,15 @@ def test_avro_there_and_back(
 
 
 def test_what_consume_prints_can_be_produced(
-    run: Run, run_process: Run, registry: Registry, threaded_broker: ThreadedCluster
+    run: Run, registry: Registry, threaded_broker: ThreadedCluster
 ) -> None:
     given = lines(*({"key": number, "value": value} for number, value in enumerate(LINES)))
     options = ("--registry", registry.url, "--key-subject", "orders-key", "--format", "json")
-    assert run_process("produce", "orders", *options, given=given).status == 0
+    assert run("produce", "orders", *options, given=given).status == 0
     printed = run(
         "consume", "orders", "-e", "-q", "--registry", registry.url, "--decode", "both"
     ).output
-    copied = run_process(
-        "produce", "copy", *options, "--subject", "orders-value", given=printed.encode()
-    )
+    copied = run("produce", "copy", *options, "--subject", "orders-value", given=printed.encode())
     assert (copied.status, copied.errors) == (0, "sent 2 records to copy\n")
     records = [
         [(each.key, each.value) for each in threaded_broker.records(topic)]
@@ -126,20 +124,18 @@ def test_what_consume_prints_can_be_produced(
     assert [json.loads(line)["key"] for line in printed.splitlines()] == [0, 1]
 
 
-def test_json_schema(run: Run, run_process: Run, registry: Registry) -> None:
+def test_json_schema(run: Run, registry: Registry) -> None:
     command = ("produce", "clicks", "--registry", registry.url)
-    assert run_process(*command, given=lines({"page": "/ä"})).status == 0
+    assert run(*command, given=lines({"page": "/ä"})).status == 0
     (line,) = values(run, "clicks", registry)
     assert isinstance(line, dict) and line["value"] == {"page": "/ä"}
-    ended = run_process(*command, given=lines({"page": "/"}, {"other": 1}))
-    assert ended.status == 1 and "line 2: " in ended.errors and "break 'required'" in ended.errors
+    ended = run(*command, given=lines({"page": "/"}, {"other": 1}))
+    assert ended.status == 1 and "line 2: " in ended.errors and "violate 'required'" in ended.errors
 
 
-def test_protobuf(
-    run: Run, run_process: Run, registry: Registry, threaded_broker: ThreadedCluster
-) -> None:
+def test_protobuf(run: Run, registry: Registry, threaded_broker: ThreadedCluster) -> None:
     user = {"name": "anna", "home": {"street": "High St"}, "at": "2026-01-31T08:00:00Z"}
-    ended = run_process("produce", "users", "--registry", registry.url, given=lines(user))
+    ended = run("produce", "users", "--registry", registry.url, given=lines(user))
     assert (ended.status, ended.errors) == (0, "sent 1 record to users\n")
     stored = threaded_broker.records("users")[0].value or b""
     assert User.FromString(stored[6:]).home.street == "High St"
@@ -148,7 +144,7 @@ def test_protobuf(
 
 
 def test_what_does_not_fit_is_an_error(
-    run: Run, run_process: Run, registry: Registry, threaded_broker: ThreadedCluster
+    run: Run, registry: Registry, threaded_broker: ThreadedCluster
 ) -> None:
     where = ("--registry", registry.url)
     for topic, given, text in (
@@ -157,11 +153,29 @@ def test_what_does_not_fit_is_an_error(
         ("orders", b"[" * 9_000, "line 1: not JSON"),
         ("nothing", b"1\n", "nothing-value"),
     ):
-        ended = run_process("produce", topic, *where, given=given)
+        ended = run("produce", topic, *where, given=given)
         assert ended.status == 1 and text in ended.errors and "Traceback" not in ended.errors
-    assert run_process("produce", "orders", given=b"plain\n").status == 0
+    assert run("produce", "orders", given=b"plain\n").status == 0
     ended = run("consume", "orders", "--exit", *where)
     assert ended.status == 1 and "no schema id" in ended.errors
+
+
+def test_lines_that_do_not_fit_the_schema_are_skipped_on_demand(
+    run: Run, registry: Registry, threaded_broker: ThreadedCluster
+) -> None:
+    given = lines(LINES[0], {"item": 5}, LINES[1]) + b"no JSON\n"
+    command = ("produce", "orders", "--registry", registry.url, "--skip-bad")
+    status, _, errors = run(*command, given=given)
+    assert status == 0 and len(threaded_broker.records("orders")) == 2
+    assert "line 2 skipped: " in errors and "line 4 skipped: not JSON" in errors
+    assert errors.splitlines()[-1] == "sent 2 records to orders, skipped 2 lines"
+
+
+def test_an_error_of_the_registry_is_not_a_bad_line(run: Run, registry: Registry) -> None:
+    """All lines would be skipped, and lost."""
+    command = ("produce", "nothing", "--registry", registry.url, "--skip-bad")
+    status, _, errors = run(*command, given=lines(1, 2))
+    assert status == 1 and "skipped" not in errors and "sent 0 records to nothing, 2 not" in errors
 
 
 def test_options_that_do_not_go_together(run: Run, tmp_path: Path) -> None:
@@ -202,7 +216,6 @@ NUMBERS = {
 @pytest.mark.parametrize("in_header", [False, True])
 def test_no_byte_changes_in_records_of_any_version(
     run: Run,
-    run_process: Run,
     registry: Registry,
     threaded_broker: ThreadedCluster,
     in_header: bool,
@@ -232,7 +245,7 @@ def test_no_byte_changes_in_records_of_any_version(
     asyncio.run(fill())
     options = ("--registry", registry.url)
     printed = run("consume", "pay", "-e", "-q", *options).output
-    copied = run_process(
+    copied = run(
         "produce",
         "copy",
         *options,
@@ -273,12 +286,12 @@ VERSIONS: list[tuple[dict[str, Any], list[object]]] = [
 
 
 def test_a_schema_of_another_subject_is_not_used(
-    run_process: Run, registry: Registry, threaded_broker: ThreadedCluster
+    run: Run, registry: Registry, threaded_broker: ThreadedCluster
 ) -> None:
     line = {"value": LINES[0], "value_schema_id": registry.ids["orders-key"]}
     given = lines(line, {**line, "value_schema_id": 99}, {**line, "value_schema_id": "x"})
     options = ("--registry", registry.url, "--format", "json")
-    ended = run_process("produce", "orders", *options, given=given)
+    ended = run("produce", "orders", *options, given=given)
     assert ended.status == 1 and "line 3: " in ended.errors and "'x'" in ended.errors
     prefix = b"\0" + registry.ids["orders-value"].to_bytes(4, "big")
     stored = [each.value or b"" for each in threaded_broker.records("orders")]

@@ -34,7 +34,7 @@ COMMANDS = [
 
 @pytest.fixture
 def guarded() -> Iterator[ThreadedCluster]:
-    """A broker that wants its clients to log in."""
+    """A broker that requires a login."""
     with EmbeddedCluster.in_thread(security=BrokerSecurity(users={"alice": SECRET})) as running:
         running.create_topic("t")
         yield running

@@ -1,6 +1,4 @@
-"""``aioprod topics`` and ``aioprod cluster``: what they change is changed, and what they print is
-so.
-"""
+"""``aioprod topics`` and ``aioprod cluster``: their changes and their output are correct."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ def test_create_list_and_delete(run: Run, threaded_broker: ThreadedCluster) -> N
         ("clicks", False),
         ("orders", False),
     ]
-    assert run("topics", "delete", "orders", "clicks") == (0, "", "")
+    assert run("topics", "delete", "--yes", "orders", "clicks") == (0, "", "")
     assert run("topics", "list") == (0, "", "")
 
 
@@ -55,7 +53,7 @@ def test_what_fails_is_named_and_the_rest_is_done(
         and errors.count("\n") == 1
     )
     assert sorted(threaded_broker.topics) == ["clicks", "orders"]
-    status, _, errors = run("topics", "delete", "missing", "clicks")
+    status, _, errors = run("topics", "delete", "--yes", "missing", "clicks")
     assert status == 1 and "topic missing: UNKNOWN_TOPIC_OR_PARTITION" in errors
     assert sorted(threaded_broker.topics) == ["orders"]
 
@@ -64,12 +62,16 @@ def test_what_is_so_already_may_be_fine(run: Run) -> None:
     for _ in range(2):
         assert run("topics", "create", "orders", "--if-not-exists") == (0, "", "")
     for _ in range(2):
-        assert run("topics", "delete", "orders", "--if-exists") == (0, "", "")
+        assert run("topics", "delete", "--yes", "orders", "--if-exists") == (0, "", "")
     assert run("topics", "create", "a/b", "--if-not-exists")[0] == 1
 
 
 def test_to_validate_changes_nothing(run: Run, threaded_broker: ThreadedCluster) -> None:
-    assert run("topics", "create", "orders", "--validate-only") == (0, "", "")
+    assert run("topics", "create", "orders", "--dry-run") == (
+        0,
+        "",
+        "dry run: nothing was changed\n",
+    )
     assert not threaded_broker.topics
     threaded_broker.create_topic("orders", 1)
     assert run(
@@ -80,8 +82,12 @@ def test_to_validate_changes_nothing(run: Run, threaded_broker: ThreadedCluster)
         "3",
         "--set",
         "retention.ms=1",
-        "--validate-only",
-    ) == (0, "", "")
+        "--dry-run",
+    ) == (
+        0,
+        "SETTING       FROM       TO\npartitions    1          3\nretention.ms  604800000  1\n",
+        "dry run: nothing was changed\n",
+    )
     assert (
         len(threaded_broker.topics["orders"].partitions) == 1
         and not threaded_broker.topics["orders"].configs
@@ -123,10 +129,11 @@ def test_alter(run: Run, threaded_broker: ThreadedCluster) -> None:
         "max.message.bytes=2000",
         "--unset",
         "retention.ms",
+        "--yes",
     ) == (0, "", "")
     assert len(threaded_broker.topics["orders"].partitions) == 4
     assert threaded_broker.topics["orders"].configs == {"max.message.bytes": "2000"}
-    status, _, errors = run("topics", "alter", "orders", "--partitions", "2")
+    status, _, errors = run("topics", "alter", "orders", "--partitions", "2", "--yes")
     assert status == 1 and "INVALID_PARTITIONS" in errors
     assert run("topics", "alter", "orders") == (
         2,
@@ -135,18 +142,18 @@ def test_alter(run: Run, threaded_broker: ThreadedCluster) -> None:
     )
 
 
-def test_delete_records(run: Run, run_process: Run, threaded_broker: ThreadedCluster) -> None:
+def test_delete_records(run: Run, threaded_broker: ThreadedCluster) -> None:
     threaded_broker.create_topic("orders", 2)
-    run_process("produce", "orders", "-p", "0", given=b"a\nb\nc\n")
+    run("produce", "orders", "-p", "0", given=b"a\nb\nc\n")
     status, output, _ = run(
-        "topics", "delete-records", "orders", "--before", "2", "--partition", "0"
+        "topics", "delete-records", "orders", "--yes", "--before", "2", "--partition", "0"
     )
     assert (status, output.splitlines()) == (
         0,
         ["TOPIC   PARTITION  BEGINS AT", "orders  0          2"],
     )
     assert [record.value for record in threaded_broker.records("orders", 0)] == [b"c"]
-    assert run("topics", "delete-records", "orders", "--all")[0] == 0
+    assert run("topics", "delete-records", "orders", "--all", "--yes")[0] == 0
     assert not threaded_broker.records("orders", 0)
     assert run("topics", "delete-records", "orders")[0] == 2
 
@@ -158,8 +165,8 @@ def test_the_cluster(run: Run) -> None:
         and lines[2].split()[0] == "1"
         and lines[2].endswith("controller")
     )
-    told = json.loads(run("cluster", "--json")[1])
-    assert told["controller"] == 1 and told["brokers"][0]["host"] == "127.0.0.1"
+    reported = json.loads(run("cluster", "--json")[1])
+    assert reported["controller"] == 1 and reported["brokers"][0]["host"] == "127.0.0.1"
 
 
 @pytest.mark.parametrize(
@@ -174,7 +181,7 @@ def test_the_cluster(run: Run) -> None:
             "request_timeout_ms='soon': must be a whole number",
         ),
         (["topics", "list", "-X", "linger.ms=5"], "'linger.ms'"),
-        (["topics", "list", "-b", "nowhere"], "must be host:port"),
+        (["topics", "list", "-b", "nowhere:port"], "must be host:port"),
         (
             ["topics", "list", "--config-file", "nowhere"],
             "can't read --config-file nowhere: No such file",
@@ -187,11 +194,14 @@ def test_wrong_usage_is_one_line_and_status_2(run: Run, arguments: list[str], te
     assert text in errors and errors.startswith("aioprod ") and errors.count("\n") == 1
 
 
-def test_nobody_there_is_one_line_and_status_1(run: Run, unused_tcp_port: int) -> None:
+def test_an_address_without_a_server_is_one_line_and_status_1(
+    run: Run, unused_tcp_port: int
+) -> None:
     status, output, errors = run("topics", "list", "-b", f"127.0.0.1:{unused_tcp_port}")
     assert (status, output) == (1, "")
     assert errors == (
-        f"aioprod topics list: no broker answers: 127.0.0.1:{unused_tcp_port}: Connection refused\n"
+        f"aioprod topics list: no broker responds: 127.0.0.1:{unused_tcp_port}: "
+        "Connection refused\n"
     )
 
 

@@ -49,15 +49,24 @@ def spark_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.spark
 @pytest.mark.timeout(240)
-def test_two_executors_without_aioprod_run_the_submitted_pipeline(
-    threaded_broker: ThreadedCluster, tmp_path: Path, spark_in: Path
+@pytest.mark.parametrize(
+    ("executors", "cores"),
+    [
+        pytest.param(1, 2, id="one"),
+        pytest.param(2, 1, id="two", marks=pytest.mark.interop),  # 12 s more of CPU
+    ],
+)
+def test_executors_without_aioprod_run_the_submitted_pipeline(
+    threaded_broker: ThreadedCluster, tmp_path: Path, spark_in: Path, executors: int, cores: int
 ) -> None:
     """Each is a Java process of its own, whose Python has only what is in the archive."""
     threaded_broker.create_topic("flights", 4)
-    flights = read_flights(3_000)
+    flights = read_flights(1_000)
     asyncio.run(_fill(threaded_broker.bootstrap_servers, flights))
     seen: list[QueryProgress] = []
-    job = SubmittedJob(tmp_path, tmp_path / "spark.log", master="local-cluster[2,1,1024]")
+    job = SubmittedJob(
+        tmp_path, tmp_path / "spark.log", master=f"local-cluster[{executors},{cores},1024]"
+    )
     result = job.run(
         threaded_broker.bootstrap_servers,
         "flights",
@@ -74,7 +83,7 @@ def test_two_executors_without_aioprod_run_the_submitted_pipeline(
     assert sorted((record.key, record.value) for record in letters) == sorted(
         (record.key, record.value) for record in PLANTED
     )
-    assert len(list(spark_in.glob("work/app-*/*/packages/aioprod/__init__.py"))) == 2
+    assert len(list(spark_in.glob("work/app-*/*/packages/aioprod/__init__.py"))) == executors
 
 
 @pytest.mark.interop
@@ -115,16 +124,16 @@ def test_the_output_of_a_submitted_pipeline_is_sorted_out() -> None:
     assert log.getvalue() == "WARN something\naioprod.demo.pipeline: no topic\n"
 
 
-def test_the_figures_are_read_from_parquet_with_hours_in_utc(tmp_path: Path) -> None:
+def test_the_numbers_are_read_from_parquet_with_hours_in_utc(tmp_path: Path) -> None:
     hours = pa.array([datetime(2013, 1, 1, 11), datetime(2013, 1, 1, 10)], pa.timestamp("us"))
-    figures = {
+    measured = {
         "flights": [1, 2],
         "mean_delay": [1.0, 2.0],
         "p90_delay": [1.0, 2.0],
         "late_share": [0.0, 0.5],
     }
     pq.write_table(
-        pa.table({"carrier": ["UA", "B6"], "time_hour": hours, **figures}), tmp_path / "delays"
+        pa.table({"carrier": ["UA", "B6"], "time_hour": hours, **measured}), tmp_path / "delays"
     )
     counts = {
         "rows_read": 3,

@@ -56,7 +56,7 @@ def _run(directory: Path, *arguments: str, limit_s: float = 60) -> subprocess.Co
 
 
 class Ended(NamedTuple):
-    """What a process printed, how it ended, and seconds from Ctrl-C to its end."""
+    """The output of a process, its exit status, and the seconds from Ctrl-C to its end."""
 
     output: str
     status: int
@@ -219,7 +219,7 @@ def test_no_java_is_one_line_with_what_to_install(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_topics_that_hold_records_are_not_mixed_with_ours(
+def test_topics_that_keep_records_are_not_mixed_with_ours(
     tmp_path: Path, threaded_broker: ThreadedCluster
 ) -> None:
     first = _run_until(
@@ -317,7 +317,7 @@ def test_follow_on_a_real_kafka_of_its_own_goes_on_until_ctrl_c(tmp_path: Path) 
     output = tmp_path / "output.txt"
     page: list[dict[str, Any]] = []
 
-    def figures_are_written() -> bool:
+    def numbers_are_written() -> bool:
         said = output.read_text(encoding="utf-8") if output.exists() else ""
         address = re.search(r"Apache Kafka on ([\d.:]+),", said)
         if address is None or not asyncio.run(_stored(address.group(1), "flights.delays")):
@@ -331,7 +331,7 @@ def test_follow_on_a_real_kafka_of_its_own_goes_on_until_ctrl_c(tmp_path: Path) 
 
     ended = _run_until(
         tmp_path,
-        figures_are_written,
+        numbers_are_written,
         "demo",
         "--real-kafka",
         "--flights",

@@ -83,7 +83,7 @@ def test_another_file_than_known_is_refused(
 
 def test_expected_totals_of_the_year_are_those_of_the_csv_module(year: Flights) -> None:
     expected = expect(year)
-    # The published figures of the data set: 8,255 flights have no departure time.
+    # The published numbers of the data set: 8,255 flights have no departure time.
     assert (expected.departed, expected.cancelled) == (328_521, 8_255)
     assert sum(delays.count for delays in expected.by_route.values()) == 328_521
 
@@ -110,7 +110,7 @@ def test_expected_groups_are_those_of_the_csv_module(year: Flights) -> None:
     )
 
 
-def test_figures_of_a_group() -> None:
+def test_numbers_of_a_group() -> None:
     delays = Delays([-5, 0, 15, 16, 60])
     assert (delays.count, delays.mean, delays.late_share) == (5, 17.2, 0.4)
     # As numpy.percentile and SQL's percentile: position 0.9 * 4 = 3.6, between 16 and 60.

@@ -1,4 +1,4 @@
-"""Ctrl-C inside the process, and threads that hold nothing up."""
+"""Ctrl-C inside the process, and threads that delay nothing."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_a_thread_gives_its_result_or_its_error() -> None:
             await in_thread(lambda: 1 // 0)
 
 
-async def test_nobody_waits_for_a_thread_that_was_given_up() -> None:
+async def test_no_task_waits_for_a_thread_that_was_given_up() -> None:
     release = threading.Event()
     waiting = asyncio.ensure_future(in_thread(release.wait))
     await asyncio.sleep(0)

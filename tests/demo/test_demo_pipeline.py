@@ -1,4 +1,4 @@
-"""The flights pipeline: its figures against those worked out of the CSV by hand, with this source
+"""The flights pipeline: its numbers against those worked out of the CSV by hand, with this source
 and with Spark's own.
 """
 
@@ -114,7 +114,7 @@ def send(servers: str, topic: str, flights: list[Flight], *extra: bytes) -> None
     asyncio.run(produce())
 
 
-def figures(delays: list[int]) -> tuple[float, ...]:
+def measured(delays: list[int]) -> tuple[float, ...]:
     """Count, mean, 90th percentile (linear interpolation) and share over 15 minutes, by hand."""
     ordered = sorted(delays)
     place = 0.9 * (len(ordered) - 1)
@@ -133,7 +133,7 @@ def grouped(flights: list[Flight], *names: str) -> dict[tuple[str, ...], Any]:
     for flight in flights:
         if flight["dep_delay"] is not None:
             groups[tuple(flight[name] for name in names)].append(flight["dep_delay"])
-    return {key: pytest.approx(figures(delays), abs=1e-9) for key, delays in groups.items()}
+    return {key: pytest.approx(measured(delays), abs=1e-9) for key, delays in groups.items()}
 
 
 def found_delays(result: PipelineResult) -> dict[tuple[str, ...], tuple[float, ...]]:
@@ -178,21 +178,31 @@ def last_per_key(
 
 
 @pytest.mark.timeout(240)
-def test_figures_equal_the_csv_over_several_batches_and_a_second_run(
+def test_numbers_equal_the_csv_over_several_batches_and_a_second_run(
     session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path
 ) -> None:
+    """The second run continues with Spark's own source, and the page shows the first."""
     half = len(flights) // 2
     seen: list[QueryProgress] = []
 
-    def run() -> PipelineResult:
+    def run(page: ProgressPage | None = None, **changes: Any) -> PipelineResult:
+        def on_progress(progress: QueryProgress) -> None:
+            seen.append(progress)
+            if page is not None:
+                page.add(progress)
+
         seen.clear()
-        chosen = options(broker.bootstrap_servers, tmp_path, max_offsets_per_trigger=1_600)
-        return run_pipeline(session, chosen, on_progress=seen.append)
+        chosen = options(
+            broker.bootstrap_servers, tmp_path, max_offsets_per_trigger=1_600, **changes
+        )
+        return run_pipeline(session, chosen, on_progress=on_progress)
 
     send(
         broker.bootstrap_servers, "flights", flights[:half], b"no json", b"{}", b'{"carrier":"XX"}'
     )
-    first = run()
+    with ProgressPage("flights") as page:
+        first = run(page)
+        check_page(page, first, seen)
     assert (
         first.rows_read
         == half + 3
@@ -202,7 +212,7 @@ def test_figures_equal_the_csv_over_several_batches_and_a_second_run(
     assert len(batches) == 2
     assert (first.dead_letters, first.late) == (3, 0)
     check(first, flights[:half])
-    # The rest falls into the same hours again in part: figures that were there before must be those
+    # The rest falls into the same hours again in part: numbers that were there before must be those
     # of all flights now.
     send(
         broker.bootstrap_servers,
@@ -210,7 +220,7 @@ def test_figures_equal_the_csv_over_several_batches_and_a_second_run(
         flights[half:],
         *(json.dumps(flight).encode() for flight in flights[:50]),
     )
-    second = run()
+    second = run(source_format="kafka")
     assert (second.rows_read, second.dead_letters) == (len(flights) - half + 50, 0)
     check(second, flights + flights[:50])
     sunk = last_per_key(
@@ -271,31 +281,19 @@ def check_dead_letters(broker: ThreadedCluster) -> None:
     }
 
 
-def test_the_page_has_the_listeners_figures(
-    session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path
-) -> None:
-    send(broker.bootstrap_servers, "flights", flights[:1_000], b"no json", b"{}")
-    seen: list[QueryProgress] = []
-    with ProgressPage("flights") as page:
-
-        def on_progress(progress: QueryProgress) -> None:
-            seen.append(progress)
-            page.add(progress)
-
-        chosen = options(broker.bootstrap_servers, tmp_path, max_offsets_per_trigger=600)
-        result = run_pipeline(session, chosen, on_progress=on_progress)
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
-            f"{page.url}data.json", timeout=10
-        ) as answer:
-            document = json.load(answer)
-        found = dict(scrape_samples(page))
-    figures_query, letters_query = (
+def check_page(page: ProgressPage, result: PipelineResult, seen: list[QueryProgress]) -> None:
+    """The page and its metrics have the numbers of the listener."""
+    without_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with without_proxy.open(f"{page.url}data.json", timeout=10) as answer:
+        document = json.load(answer)
+    found = dict(scrape_samples(page))
+    numbers_query, letters_query = (
         next(each for each in document["queries"] if each["query"] == name)
         for name in query_names("flights")
     )
-    assert figures_query["rows_total"] == result.rows_read == 1_002
-    assert letters_query["dead_letters_total"] == result.dead_letters == 2
-    assert figures_query["state_rows"] > 0 and figures_query["state_bytes"] > 0
+    assert numbers_query["rows_total"] == result.rows_read
+    assert letters_query["dead_letters_total"] == result.dead_letters
+    assert numbers_query["state_rows"] > 0 and numbers_query["state_bytes"] > 0
     assert len(document["batches"]) == len(seen) >= 4
     for point, progress in zip(document["batches"], seen, strict=True):
         fields = ("query", "batch_id", "rows", "rows_per_second", "batch_ms", "lag", "state_rows")
@@ -307,11 +305,11 @@ def test_the_page_has_the_listeners_figures(
         assert sum(point["phases_ms"].values()) <= progress.batch_ms + 10
         assert progress.lag_by_partition is not None
         assert sum(progress.lag_by_partition["flights"].values()) == progress.lag
-    assert seen[0].lag == 1_002 - seen[0].rows > 0 and figures_query["lag"] == 0
+    assert seen[0].lag == result.rows_read - seen[0].rows > 0 and numbers_query["lag"] == 0
     assert abs(seen[0].started_at - time.time()) < 200
-    name = figures_query["query"]
-    for figure in ("rows_total", "state_rows", "state_bytes", "rows_per_second"):
-        assert found["aioprod_pipeline_" + figure, name] == figures_query[figure]
+    name = numbers_query["query"]
+    for measurement in ("rows_total", "state_rows", "state_bytes", "rows_per_second"):
+        assert found["aioprod_pipeline_" + measurement, name] == numbers_query[measurement]
 
 
 def scrape_samples(page: ProgressPage) -> Iterator[tuple[tuple[str, str], float]]:
@@ -322,8 +320,9 @@ def scrape_samples(page: ProgressPage) -> Iterator[tuple[tuple[str, str], float]
             yield (sample.name, sample.labels.get("query", "")), sample.value
 
 
+@pytest.mark.interop  # takes 15 s
 @pytest.mark.kafka
-def test_figures_are_the_same_on_a_real_broker(
+def test_numbers_are_the_same_on_a_real_broker(
     session: SparkSession,
     kafka: str,
     create_topic: Callable[[str, str, int], None],
@@ -354,16 +353,6 @@ def test_figures_are_the_same_on_a_real_broker(
     )
 
 
-def test_figures_are_the_same_with_sparks_own_source(
-    session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path
-) -> None:
-    send(broker.bootstrap_servers, "flights", flights[:2_000])
-    result = run_pipeline(
-        session, options(broker.bootstrap_servers, tmp_path, source_format="kafka")
-    )
-    check(result, flights[:2_000])
-
-
 def test_the_same_functions_work_on_a_batch(
     session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path
 ) -> None:
@@ -372,9 +361,9 @@ def test_the_same_functions_work_on_a_batch(
         read_records(session, options(broker.bootstrap_servers, tmp_path), streaming=False)
     )
     expected = grouped(flights[:1_000], "carrier", "time_hour")
-    figures = measure_delays(events)
-    assert carrier_hours(figures).count() == len(expected)
-    worst = worst_routes(routes(figures), limit=3, min_flights=5)
+    measured = measure_delays(events)
+    assert carrier_hours(measured).count() == len(expected)
+    worst = worst_routes(routes(measured), limit=3, min_flights=5)
     ranked = [row["mean_delay"] for row in worst.collect()]
     assert ranked == sorted(ranked, reverse=True) and len(ranked) == 3
 
@@ -425,7 +414,9 @@ JUDGED: list[tuple[bytes | None, str | None]] = [
 ]
 
 
-def test_every_record_that_is_no_event_is_told_why(session: SparkSession) -> None:
+def test_every_record_that_is_not_an_event_is_reported_with_its_reason(
+    session: SparkSession,
+) -> None:
     now = datetime.now(UTC)
     rows = [(number, value, now) for number, (value, _) in enumerate(JUDGED)]
     records = session.createDataFrame(rows, "number int, value binary, timestamp timestamp")
@@ -465,6 +456,7 @@ def test_each_record_is_parsed_once(session: SparkSession) -> None:
     assert plan.count("from_json") == 1
 
 
+@pytest.mark.interop
 def test_following_reads_on_until_it_is_stopped(
     session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path
 ) -> None:
@@ -504,10 +496,11 @@ def test_a_write_that_was_stopped_takes_nothing_away(session: SparkSession, tmp_
     assert outputs.routes() == [route]
 
 
-def test_a_batch_that_runs_again_writes_its_figures_once(
+@pytest.mark.interop
+def test_a_batch_that_runs_again_writes_its_numbers_once(
     session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path
 ) -> None:
-    """It fails after its figures are in the topic: Parquet can't be written. The next run has the
+    """It fails after its numbers are in the topic: Parquet can't be written. The next run has the
     same batch again.
     """
     send(broker.bootstrap_servers, "flights", flights[:500], b"no json")
@@ -529,6 +522,7 @@ def test_a_batch_that_runs_again_writes_its_figures_once(
     assert len(broker.records("flights.dead-letters", committed_only=True)) == 1
 
 
+@pytest.mark.interop
 def test_a_query_that_fails_fails_the_run_and_says_why(
     session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path
 ) -> None:

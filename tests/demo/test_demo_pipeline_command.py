@@ -44,6 +44,7 @@ class Session:
         self.spark = MagicMock()
         self.spark.sparkContext.getConf().contains.return_value = False
         self.spark.sparkContext.defaultParallelism = 6
+        self.spark.sparkContext.uiWebUrl = None
         self.builder = MagicMock()
         self.builder().getOrCreate.return_value = self.spark
         self.given: dict[str, Any] = {}
@@ -221,7 +222,7 @@ def test_ctrl_c_ends_a_run_that_does_not_follow(session: Session) -> None:
 # -- watching a run --------------------------------------------------------------------------------
 
 
-def test_the_page_has_the_figures_of_the_run(
+def test_the_page_has_the_numbers_of_the_run(
     session: Session, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
@@ -250,7 +251,7 @@ def test_a_port_that_is_taken_ends_the_command_before_spark_starts(
         port = taken.getsockname()[1]
         assert command.main([*NEEDED, "--page", str(port)]) == 1
     text = capsys.readouterr().err
-    assert f"aioprod.demo.pipeline: the page can't listen on 127.0.0.1:{port}" in text
+    assert f"aioprod.demo.pipeline: can't listen on 127.0.0.1:{port}" in text
     assert session.given == {}
 
 

@@ -33,19 +33,19 @@ def expected() -> Expected:
 
 @pytest.fixture(scope="module")
 def right(expected: Expected) -> PipelineResult:
-    """What Spark would give."""
+    """Return the result that Spark should have."""
     delays = [
-        CarrierHourDelay(*place, group.count, *_figures(group))
+        CarrierHourDelay(*place, group.count, *_numbers(group))
         for place, group in expected.by_hour.items()
     ]
     worst = [(place, expected.by_route[place]) for place in expected.worst_routes()]
-    routes = [RouteDelay(*place, group.count, *_figures(group)) for place, group in worst]
+    routes = [RouteDelay(*place, group.count, *_numbers(group)) for place, group in worst]
     return PipelineResult(
         expected.departed + len(PLANTED), len(PLANTED), 0, delays, routes, "delays", "routes"
     )
 
 
-def _figures(group: Delays) -> tuple[float, float, float]:
+def _numbers(group: Delays) -> tuple[float, float, float]:
     return group.mean, group.quantile(0.9), group.late_share
 
 
@@ -83,7 +83,7 @@ def _first_delay(**changes: float) -> Callable[[PipelineResult], PipelineResult]
         (lambda result: dataclasses.replace(result, routes=result.routes[1:]), "worst routes"),
     ],
 )
-def test_any_wrong_figure_is_found(
+def test_any_wrong_number_is_found(
     right: PipelineResult,
     expected: Expected,
     change: Callable[[PipelineResult], PipelineResult],
@@ -131,10 +131,10 @@ def test_hours_are_put_together_by_the_clock_of_new_york() -> None:
 
 def test_picture_and_page_show_every_airline(right: PipelineResult, tmp_path: Path) -> None:
     table, names = summarise(right.delays), read_airlines()
-    figure = draw(table, names, "a test")
+    measurement = draw(table, names, "a test")
     report = SendReport(20_000, 20_000, 99, 0, 2.0, None)
-    save_png(figure, tmp_path / "delays.png")
-    save_page(figure, tmp_path / "delays.html", table, names, right.routes, facts(report))
+    save_png(measurement, tmp_path / "delays.png")
+    save_page(measurement, tmp_path / "delays.html", table, names, right.routes, facts(report))
     png, page = (tmp_path / "delays.png").read_bytes(), (tmp_path / "delays.html").read_text()
     assert png.startswith(b"\x89PNG\r\n\x1a\n")
     width, height = struct.unpack(">II", png[16:24])

@@ -228,7 +228,7 @@ def _run(
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     _limit_shuffle(spark)
-    watch.running()
+    watch.running(spark.sparkContext.uiWebUrl)
     try:
         return run_pipeline(
             spark,

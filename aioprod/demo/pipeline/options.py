@@ -31,7 +31,7 @@ class PipelineOptions:
             and needs its connector's jars.
         max_offsets_per_trigger: maximum number of records in one micro-batch; None: no limit, the
             only choice for this library's source before Spark 4.2.
-        watermark: how far behind the newest event an event may be before it is dropped (and
+        watermark: how much older than the newest event an event may be before it is dropped (and
             counted): ``2 hours``, ``400 days``.
         kafka: further ``kafka.*`` options for the source and the sinks, such as
             ``kafka.security.protocol``.

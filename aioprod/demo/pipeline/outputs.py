@@ -1,4 +1,4 @@
-"""Writes each micro-batch's delays to Kafka and to Parquet, once each, also if it is repeated after
+"""Writes each micro-batch's delays to Kafka and to Parquet, once each, even if it is repeated after
 a failure.
 """
 
@@ -22,7 +22,7 @@ from aioprod.demo.pipeline.delays import (
     worst_routes,
 )
 from aioprod.demo.pipeline.options import PipelineOptions
-from aioprod.spark.pipeline.outputs import query_id, write_once
+from aioprod.spark.foreach_batch import query_id, write_once
 
 # Names the second directory, used if the first write was not completed.
 _NOTHING_WRITTEN = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")

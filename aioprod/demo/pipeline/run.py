@@ -19,7 +19,7 @@ from aioprod.demo.pipeline.delays import (
 from aioprod.demo.pipeline.events import dead_letters, parse_events, read_records
 from aioprod.demo.pipeline.options import PipelineOptions
 from aioprod.demo.pipeline.outputs import Outputs
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.spark.pipeline.running import run_queries
 from aioprod.spark.progress import DEAD_LETTERS, ProgressListener, QueryProgress
 from aioprod.spark.session import register
@@ -30,7 +30,7 @@ _CHECKPOINTS = ("delays", "dead-letters")
 _HASHED_GROUPS = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
 _SPARKS_HASHED_GROUPS, _MORE_HASHED_GROUPS = "128", "40000"
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +76,11 @@ def run_pipeline(
 
     Args:
         spark: a session; with the format ``kafka`` it needs Spark's connector jars.
-        options: what to read and where to write.
+        options: the source and the destinations.
         follow: read until ``stop`` is set or Ctrl-C, not only the events that exist now.
         stop: ends a run with ``follow``.
         on_progress: called after each micro-batch, in a thread of the listener.
-        signs: gets the signs of life of both queries.
+        signs: gets the reports of both queries.
         timeout_s: time limit of a run without ``follow``.
 
     Raises:
