@@ -1,7 +1,7 @@
-"""What newer PySpark versions added, with replacements for older ones.
+"""Additions of newer PySpark versions, with replacements for older ones.
 
 - 4.1: stream writers that get Arrow batches; older ones get each row as an object.
-- 4.2: a time zone for Arrow's types; limits on what a micro-batch reads, and ``availableNow`` in
+- 4.2: a time zone for Arrow's types; limits on the size of a micro-batch, and ``availableNow`` with
   several micro-batches.
 """
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 INSTALL_HINT = "python -m pip install 'aioprod[spark]'"
-"""Installs all that `aioprod.spark` needs."""
+"""Installs all requirements of `aioprod.spark`."""
 
 try:
-    # Not imported here: that takes a quarter of the time of a process that only plans.
+    # Not imported here: the import takes a quarter of the time of a process that only plans.
     if find_spec("pyarrow") is None:
         raise ImportError("No module named 'pyarrow'", name="pyarrow")
     from pyspark.sql.datasource import DataSourceStreamWriter
@@ -52,7 +52,7 @@ try:
         ReadMinRows,
         SupportsTriggerAvailableNow,
     )
-# Spark 4.1: it asks for the latest offset without arguments and never uses these.
+# Spark 4.1 requests the latest offset without arguments and never uses these.
 except ImportError:
 
     class ReadLimit:  # type: ignore[no-redef]
@@ -94,7 +94,7 @@ ROWS_PER_BATCH = 10_000
 (``spark.sql.execution.arrow.maxRecordsPerBatch``).
 """
 
-# Without a time zone newer versions give timestamps of no zone, older ones always those of UTC.
+# Without a time zone, newer versions use timestamps without a zone, and older ones always use UTC.
 _IN_UTC: dict[str, Any] = (
     {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_type).parameters else {}
 )
@@ -109,9 +109,9 @@ def arrow_type(kind: DataType) -> pa.DataType:
 
 def stream_batches(rows_or_batches: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
     """Return the argument of a stream writer's ``write`` as Arrow batches. Spark 4.0 passes rows,
-    which are converted by their declared ``schema``.
+    which are converted according to their declared ``schema``.
 
-    Only the columns that a sink knows are kept: others may have any type.
+    Only the columns that a sink uses are kept, because others may have any type.
     """
     return batches_of_rows(rows_or_batches, schema) if _STREAM_WRITERS_GET_ROWS else rows_or_batches
 
@@ -134,7 +134,9 @@ def batches_of_rows(rows: Iterator[Row], schema: StructType) -> Iterator[pa.Reco
 
 
 def _plain(value: Any) -> Any:
-    """Return a cell as Arrow takes it: rows, also in lists and maps, as dictionaries."""
+    """Return a cell in the form that Arrow accepts: rows, including those in lists and maps, as
+    dictionaries.
+    """
     if isinstance(value, Row):
         return {name: _plain(each) for name, each in value.asDict().items()}
     if isinstance(value, list):

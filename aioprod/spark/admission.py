@@ -1,6 +1,4 @@
-"""How many of the available offsets a micro-batch takes, decided from offsets and time without
-I/O.
-"""
+"""Limits the size of micro-batches, based on offsets and time, without I/O."""
 
 from __future__ import annotations
 
@@ -13,13 +11,13 @@ from aioprod.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class TriggerLimits:
-    """How many offsets a micro-batch may have, over all partitions; as Spark's options of these
-    names.
+    """The limits on the number of offsets in a micro-batch, over all partitions, from Spark's
+    options.
 
     Attributes:
-        max_offsets: ``maxOffsetsPerTrigger``; None: no limit.
+        max_offsets: ``maxOffsetsPerTrigger``; None for no limit.
         min_offsets: ``minOffsetsPerTrigger``: wait for more if fewer are available.
-        max_delay_ms: ``maxTriggerDelay``: but no longer than this since the last micro-batch.
+        max_delay_ms: ``maxTriggerDelay``: the maximum time to wait since the last micro-batch.
     """
 
     max_offsets: int | None = None
@@ -32,7 +30,7 @@ class TriggerLimits:
 
 
 class Admission:
-    """Decides the ends of a query's micro-batches, one after another."""
+    """Decides where each of a query's micro-batches ends."""
 
     def __init__(self, limits: TriggerLimits) -> None:
         self._limits = limits
@@ -41,12 +39,12 @@ class Admission:
     def end(
         self, start: Offsets, latest: Mapping[TopicPartition, int], now: float
     ) -> Offsets | None:
-        """Return the end of the micro-batch that begins at ``start``; None if too few offsets are
-        available. The first micro-batch of a run does not wait.
+        """Return the end of the micro-batch that begins at ``start``, or None if too few offsets
+        are available. The first micro-batch of a run does not wait.
 
         Args:
             start: the position of every partition in ``latest``.
-            now: seconds of a monotonic clock.
+            now: the time of a monotonic clock in seconds.
         """
         if self._too_early(start, latest, now):
             return None

@@ -1,4 +1,4 @@
-"""Decides when a streaming query deserves attention: it lags, has dead letters, is stalled, or has
+"""Decides when to alert about a streaming query: it lags, has dead letters, is stalled, or has
 failed.
 """
 
@@ -17,16 +17,16 @@ AlertKind = Literal["failed", "lag", "lag-over", "dead-letters", "stalled", "sta
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A reason to look at an application.
+    """An alert about an application.
 
     Attributes:
-        alert: ``failed``; ``lag`` (above its limit) and ``lag-over`` (at most half of it again);
-            ``dead-letters`` (of this run, above their limit); ``stalled`` (no sign of life for more
-            seconds than the limit) and ``stalled-over`` (it has reported again, or ended).
+        alert: ``failed``; ``lag`` (exceeds its limit) and ``lag-over`` (has fallen to half of the
+            limit); ``dead-letters`` (in this run, more than the limit); ``stalled`` (no report for
+            more seconds than the limit) and ``stalled-over`` (it has reported again, or ended).
         pipeline: the name of the application.
-        text: the same as a sentence.
+        text: the alert as a sentence.
         query: the query's name; None if the whole run has failed.
-        value, limit: the number and its limit; None for a failure. Seconds, if it is stalled.
+        value, limit: the number and its limit; in seconds for a stalled query, None for a failure.
     """
 
     alert: AlertKind
@@ -42,10 +42,10 @@ class Alert:
 
 
 class AlertRules:
-    """Turns micro-batches and silences into alerts, one for each change.
+    """Derives alerts from micro-batches and missing reports, one for each change.
 
-    An alert of a lag is followed by its end once the lag has fallen to half of the limit, so that a
-    lag around the limit does not repeat it. All methods may be called from any thread.
+    The alert about a lag ends only when the lag has fallen to half of the limit, so that a lag
+    around the limit does not cause repeated alerts. All methods may be called from any thread.
     """
 
     def __init__(
@@ -56,7 +56,9 @@ class AlertRules:
         lag_limit: int | None = None,
         dead_letter_limit: int | None = None,
     ) -> None:
-        """Call ``send`` with each alert. None turns a limit off; a larger number is an alert."""
+        """Call ``send`` with each alert. A number above its limit is an alert; None disables a
+        limit.
+        """
         self._pipeline = pipeline
         self._send = send
         self._lag_limit = lag_limit
@@ -69,7 +71,7 @@ class AlertRules:
         self._too_many: dict[str, str] = {}
 
     def add(self, progress: QueryProgress) -> None:
-        """Look at a micro-batch."""
+        """Check a micro-batch."""
         with self._lock:
             if self._lag_limit is not None and progress.lag is not None:
                 self._look_at_lag(progress.query, progress.lag, self._lag_limit)
@@ -79,7 +81,7 @@ class AlertRules:
                 )
 
     def look_at_silences(self, signs: QuerySigns) -> None:
-        """Look for queries that are stalled, or no longer."""
+        """Check which queries are stalled, or no longer stalled."""
         if signs.limit_s is None:
             return
         limit = round(signs.limit_s)
@@ -99,7 +101,9 @@ class AlertRules:
         self._send(Alert("failed", self._pipeline, f"{self._pipeline} has failed: {reason}"))
 
     def exceeded(self) -> list[str]:
-        """Return a line for each limit that is exceeded now; for dead letters: in this run."""
+        """Return a line for each limit that is currently exceeded (for dead letters, in this
+        run).
+        """
         limit = self._lag_limit
         with self._lock:
             lags = [

@@ -31,7 +31,7 @@ _SCHEMA_WITH_HEADERS = pa.schema([*_FIELDS, ("headers", HEADERS_TYPE)])
 
 
 def arrow_schema(*, include_headers: bool) -> pa.Schema:
-    """Return the columns of a read. Spark refuses a batch whose schema differs from the declared
+    """Return the columns of a read. Spark rejects a batch whose schema differs from the declared
     one.
     """
     return _SCHEMA_WITH_HEADERS if include_headers else _SCHEMA
@@ -42,11 +42,11 @@ def source_rows(records: RecordArrays, topic: str, partition: int) -> pa.RecordB
     were read.
 
     Raises:
-        CorruptRecordError: if a timestamp exceeds Spark's range: 292,000 years from 1970.
+        CorruptRecordError: if a timestamp exceeds Spark's range of 292,000 years from 1970.
     """
     count = len(records.offsets)
     try:
-        # Arrow's milliseconds to Spark's microseconds: a multiplication in C.
+        # Converts Arrow's milliseconds to Spark's microseconds: a multiplication in C.
         timestamps = numbers_column(pa.timestamp("ms", "UTC"), records.timestamps).cast(
             _SCHEMA.field("timestamp").type
         )
@@ -75,13 +75,13 @@ class NoTopicError(ValueError):
 def by_topic(
     batch: pa.RecordBatch, topic: str | None
 ) -> Iterator[tuple[str, Sequence[int], pa.RecordBatch]]:
-    """Yield for each topic its rows in their order: topic, the rows' numbers in the batch, and
-    their columns as ``Producer.send_arrow`` takes them.
+    """Yield each topic's rows in order: the topic, the rows' numbers in the batch, and their
+    columns in the form that ``Producer.send_arrow`` accepts.
 
     Columns unknown to the sink are ignored, as Spark's own sink does.
 
     Args:
-        topic: the topic of all rows; None: the column ``topic`` has it.
+        topic: the topic of all rows; None to use the column ``topic``.
 
     Raises:
         NoTopicError: if the column has a null.

@@ -1,5 +1,5 @@
-"""Requests about transactions and groups of others, each tried again within a limit. One client and
-its connections serve a whole batch.
+"""Requests about transactions and groups of other clients, with retries within a limit. One client
+and its connections serve a whole batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from aioprod.config.client import ClientConfig
 from aioprod.config.redaction import SecretSettings
 from aioprod.error_codes import COORDINATOR_MOVED, ErrorCode
 from aioprod.errors import BrokerError, KafkaError, UnsupportedVersionError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.net.backoff import Backoff
 from aioprod.net.bounds import TimeLimit
 from aioprod.net.connection import Connection
@@ -39,7 +39,7 @@ from aioprod.spark.waiting import named_wait
 ResponseT = TypeVar("ResponseT", bound=Message)
 T = TypeVar("T")
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 _CLIENT_FIELDS = frozenset(item.name for item in fields(ClientConfig)) - {"bootstrap_servers"}
 _DEFAULT_LIMIT_MS = 60_000  # of max.block.ms
@@ -47,10 +47,10 @@ _DEFAULT_LIMIT_MS = 60_000  # of max.block.ms
 
 @dataclass(frozen=True, slots=True)
 class Coordination:
-    """A started client, and how long to try.
+    """A started client, and the time limit of its calls.
 
     Attributes:
-        limit_s: for each call, with all its tries; the setting ``max.block.ms``.
+        limit_s: the limit of each call including its retries, from the setting ``max.block.ms``.
     """
 
     client: ClusterClient
@@ -63,11 +63,11 @@ class Coordination:
         prepare: Callable[[Connection], tuple[Request[ResponseT], int]],
         code_of: Callable[[ResponseT], ErrorCode],
     ) -> ResponseT:
-        """The first answer of a coordinator, within ``limit_s``, whose code does not say that it
-        should be asked again.
+        """Return a coordinator's first response whose error code is not retriable, within
+        ``limit_s``.
 
         Raises:
-            KafkaError: there was none within the limit; this is the last one's, or
+            KafkaError: if there was none within the limit: the last response's error, or
                 KafkaTimeoutError.
         """
         coordinators = self.client.coordinators
@@ -91,10 +91,10 @@ class Coordination:
         is_retriable: Callable[[KafkaError], bool] = is_retriable,
         limit_s: float | None = None,
     ) -> T:
-        """Make attempts until one succeeds, within ``limit_s``, by default that of all calls.
+        """Retry until an attempt succeeds, within ``limit_s`` (default: the limit of all calls).
 
         Raises:
-            KafkaError: the last error, or KafkaTimeoutError, which names ``what``.
+            KafkaError: the last error, or KafkaTimeoutError with ``what`` in its message.
         """
         config = self.client.config
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random.Random())
@@ -106,7 +106,8 @@ class Coordination:
         with named_wait(what, f"{limit.setting}, {limit.limit_ms:g} ms"):
             return await retry(
                 attempt,
-                # Usually the coordinator is ready soon: the first pauses are a tenth of that.
+                # Usually the coordinator is ready soon: the first pauses are a tenth of the
+                # backoff.
                 lambda failures: backoff.seconds(failures) * min(1.0, 0.1 * failures),
                 is_retriable=is_retriable,
                 limit=limit,
@@ -115,8 +116,8 @@ class Coordination:
     async def find_coordinators(
         self, keys: Collection[str], kind: CoordinatorType = CoordinatorType.TRANSACTION
     ) -> None:
-        """Those of all transactions, or groups, with one request within ``limit_s``. Where that
-        fails each is looked for by itself later.
+        """Find the coordinators of all transactions or groups with one request within ``limit_s``.
+        If it fails, each is looked up separately later.
         """
         try:
             what, setting = "looking for coordinators", "kafka.max.block.ms"
@@ -128,7 +129,9 @@ class Coordination:
 
 
 async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Do all at the same time. The first failure ends the others, and is raised as it is."""
+    """Run all coroutines concurrently. The first failure cancels the others, and is raised
+    unchanged.
+    """
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each) for each in work]
@@ -138,8 +141,8 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 class CoordinationClient:
-    """A client with the settings of a producer, as far as they are every client's. It connects when
-    it is first used.
+    """A client with those settings of a producer that all clients share. It connects when it is
+    first used.
     """
 
     def __init__(self, producer_settings: Mapping[str, Any], client_id: str) -> None:
@@ -153,10 +156,10 @@ class CoordinationClient:
         self._started = False
 
     async def connected(self) -> Coordination:
-        """Connect if that is not done, within `max_block_ms`.
+        """Connect if it is not connected, within `max_block_ms`.
 
         Raises:
-            KafkaError: no broker can be reached, or none takes this client.
+            KafkaError: if no broker can be reached, or all brokers refuse this client.
         """
         if not self._started:
             await start_patiently(
@@ -178,10 +181,10 @@ def _is_unsupported(error: BaseException | None) -> bool:
 
 @contextlib.contextmanager
 def old_brokers_explained() -> Iterator[None]:
-    """Explain the error that brokers are too old for exactly-once, or have no transactions.
+    """Explain the error if brokers are too old for exactly-once, or do not support transactions.
 
     Raises:
-        SinkError: in place of UnsupportedVersionError, or of the producer's error for it.
+        SinkError: instead of UnsupportedVersionError, or of the producer's error for it.
     """
     try:
         yield
@@ -199,14 +202,14 @@ def old_brokers_explained() -> Iterator[None]:
 async def open_coordination(
     producer_settings: Mapping[str, Any], client_id: str, *others: Coroutine[Any, Any, None]
 ) -> AsyncIterator[Coordination]:
-    """Connect with the settings of a producer, as far as they are every client's; do what is
-    ``others`` at the same time.
+    """Connect with those settings of a producer that all clients share; run ``others`` at the same
+    time.
 
     Connecting ends within `max_block_ms`.
 
     Raises:
-        SinkError: the brokers are too old for exactly-once.
-        KafkaError: no broker can be reached, or none takes this client.
+        SinkError: if the brokers are too old for exactly-once.
+        KafkaError: if no broker can be reached, or all brokers refuse this client.
     """
     client = CoordinationClient(producer_settings, client_id)
     try:

@@ -1,5 +1,5 @@
-"""The driver's connections, kept between the questions of a query: an idle stream asks every few
-milliseconds.
+"""The driver's connections, which are kept between the calls of a query: an idle stream requests
+offsets every few milliseconds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 def open_client(options: SourceOptions) -> ClusterClient:
-    """Make a client with the options' settings, not started yet."""
+    """Create a client with the options' settings, without starting it."""
     return ClusterClient(options.bootstrap_servers, **client_config(options.client))
 
 
@@ -28,8 +28,8 @@ async def _start(client: ClusterClient) -> None:
 
 
 class DriverClient:
-    """Runs coroutines that query the brokers, from blocking code. Between calls the event loop does
-    not run.
+    """Runs coroutines that query the brokers, from synchronous code. Between calls the event loop
+    does not run.
 
     It connects at the first call, and reconnects after an error.
     """
@@ -43,7 +43,7 @@ class DriverClient:
         if self._open is not None:
             try:
                 return self._run(ask)
-            # The connection may have closed since the last call: ask again.
+            # The connection may have been closed since the last call: retry.
             except BrokerConnectionError:
                 pass
         return self._run(ask)

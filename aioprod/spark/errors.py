@@ -25,8 +25,8 @@ class TransactionTimedOutError(SinkError):
 
 
 class ReplayMismatchError(SinkError):
-    """The batch was written before, and Spark now provides other rows for it. The rows written
-    before stay; the new ones are not written.
+    """The batch was written before, and Spark now provides other rows for it. The rows that were
+    written stay; the new ones are not written.
     """
 
 
@@ -44,13 +44,12 @@ class CopiedCheckpointError(NewerDecisionError):
 
 
 class LostTransactionsError(SinkError):
-    """A batch was decided, but some of its transactions were aborted before they were committed,
-    and not all, so that the decision can't be taken back. Their rows are lost, the others are
-    visible.
+    """A batch was decided, but some (not all) of its transactions were aborted before they were
+    committed, so the decision can't be taken back. Their rows are lost; the others are visible.
 
     Attributes:
         version: the batch's number.
-        rows: how many rows are lost.
+        rows: the number of lost rows.
     """
 
     def __init__(self, text: str, version: int, rows: int) -> None:

@@ -1,9 +1,9 @@
-"""Filters that Spark pushes down to a batch read (SPARK-51271): which of them the choice of
-partitions and offsets answers.
+"""Filters that Spark pushes down to a batch read (SPARK-51271): which of them can be applied by the
+choice of partitions and offsets.
 
 Needs PySpark 4.1. Spark pushes filters down only if ``spark.sql.python.filterPushdown.enabled`` is
-true, and by default refuses readers that could take some: so only the process that it starts for
-this gets such a reader.
+true, and by default it refuses readers that accept filters. So such a reader is returned only in
+the process that Spark starts for pushing filters down.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _COLUMNS = ("topic", "partition", "offset", "timestamp")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What filters leave of a read.
+    """The part of a read that filters leave.
 
     Attributes:
-        topics, partitions: names and numbers; None: all.
-        offsets: the lowest and the highest.
+        topics, partitions: names and numbers; None for all.
+        offsets: the lowest and the highest offset.
         since_ms: all records before the first one that is at least this new are unwanted, in ms
-            since 1970; those behind it may be older.
+            since 1970; those after it may be older.
     """
 
     topics: frozenset[str] | None = None
@@ -81,11 +81,12 @@ def in_pushdown_process() -> bool:
 
 
 def push(filters: Iterable[Filter]) -> tuple[Wanted, list[Filter]]:
-    """Return what the filters leave, and those that Spark has to apply to the rows.
+    """Return the part of the read that the filters leave, and the filters that Spark must apply to
+    the rows.
 
-    Filters on topic, partition and offset are answered completely. A lower limit of the timestamp
-    chooses where to begin, but Spark applies it, too: records need not be in the order of their
-    timestamps. That is also why an upper limit chooses nothing.
+    Filters on topic, partition and offset are applied completely. A lower limit of the timestamp
+    determines where to begin, but Spark must also apply it, because records may not be in the order
+    of their timestamps. For the same reason, an upper limit is not used.
     """
     wanted, remaining = EVERYTHING, []
     for each in filters:
@@ -108,7 +109,7 @@ def _kind(given: Filter) -> str:
 
 
 def _narrowed(wanted: Wanted, given: Filter, column: str) -> Wanted | None:
-    """Return what the filter leaves; None if it cannot be answered."""
+    """Return the part that the filter leaves, or None if it can't be applied."""
     if _kind(given) == "IsNotNull":
         return wanted  # no record lacks these columns
     value: Any = getattr(given, "value", None)
@@ -149,7 +150,7 @@ def _since(wanted: Wanted, kind: str, value: Any) -> Wanted | None:
 
 
 def _limits(kind: str, value: Any) -> tuple[int, int] | None:
-    """Return the lowest and highest whole number that pass the filter."""
+    """Return the lowest and highest integer that pass the filter."""
     if type(value) is not int:
         return None
     return {

@@ -11,7 +11,7 @@ from aioprod.cluster.client import ClusterClient
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.net.connection import Connection
 from aioprod.protocol.group_offsets import HAS_MEMBERS, LAST_COMMIT_BY_NAME, topics_to_commit
 from aioprod.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -19,14 +19,14 @@ from aioprod.spark.coordination import Coordination
 from aioprod.spark.offsets import Offsets
 from aioprod.types import OffsetAndMetadata, TopicPartition
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 # Monitoring must not delay the query for long.
 LIMIT_S = 3.0
 
 
 class GroupPositions:
-    """Commits positions to a group without being a member of it, as Kafka's admin client does."""
+    """Commits positions to a group without being a member of it, like Kafka's admin client."""
 
     def __init__(self, group: str) -> None:
         self._group = group
@@ -34,7 +34,7 @@ class GroupPositions:
         self._warned_of: str | None = None
 
     async def commit(self, client: ClusterClient, positions: Mapping[TopicPartition, int]) -> None:
-        """Commit what changed since the last call, within 3 seconds.
+        """Commit the positions that have changed since the last call, within 3 seconds.
 
         A failure is logged unless it is the same as before; the next call retries.
         """

@@ -1,6 +1,6 @@
 """Strict parsing of options that are JSON.
 
-Ambiguous values, and numbers that no broker can have, are errors that name the option.
+Ambiguous values, and numbers that a broker can't have, are errors that name the option.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ def read_numbers(option: str, text: str, least: int, expected: str) -> dict[Topi
         text: the option's value.
         least: the minimum.
         expected: the expected format, for errors.
-        expected: what it must be, for errors.
 
     Raises:
-        ConfigError: if the shape is different, or a number is out of range.
+        ConfigError: if the format is different, or a number is out of range.
     """
     try:
         found = {
@@ -54,7 +53,9 @@ def read_numbers(option: str, text: str, least: int, expected: str) -> dict[Topi
 
 
 def read_partitions(option: str, text: str, expected: str) -> tuple[TopicPartition, ...]:
-    """Read partitions, such as ``{"topic": [0, 1]}``; arguments and errors as `read_numbers`."""
+    """Read partitions, such as ``{"topic": [0, 1]}``. Arguments and errors are those of
+    `read_numbers`.
+    """
     try:
         found = {
             TopicPartition(topic, _number(number, f"a partition of {topic}", 0, _MAX_PARTITION))
@@ -76,7 +77,9 @@ def shown(text: str) -> str:
 
 
 ID_MARK = "#"
-"""Between a topic and its id in a stream's position; not allowed in names of topics."""
+"""The separator between a topic and its id in a stream's position; not allowed in names of
+topics.
+"""
 
 
 class _Fault(Exception):
@@ -94,7 +97,7 @@ def _topics(text: str) -> list[tuple[str, Any]]:
         raise _Fault(f"it is not JSON ({error})") from None
     if not isinstance(given, dict):
         raise _Fault(f"it is {_kind(given)}, not an object of topics")
-    # A position of a stream, as its progress has it, with the ids of topics.
+    # A stream's position, as in its progress, with the ids of topics.
     topics = {name: each for name, each in given.items() if not (each == {} and ID_MARK in name)}
     for topic in topics:
         if not _TOPIC.fullmatch(topic) or topic in (".", ".."):

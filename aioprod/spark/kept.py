@@ -1,4 +1,4 @@
-"""What a Python process of Spark keeps between its tasks: a client that is connected, and its event
+"""The objects that a Python process of Spark keeps between tasks: a connected client and its event
 loop.
 """
 
@@ -13,13 +13,13 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from aioprod.spark.worker_process import is_reused
 
-# A client that was unused for longer is replaced: brokers and tokens may have changed. Spark ends a
-# process that is unused for a minute, and the client with it.
+# A client that was unused for longer is replaced, because brokers and tokens may have changed.
+# Spark ends a process that is unused for a minute, and the client with it.
 IDLE_LIMIT_S = 30.0
 
 
 class Client(Protocol):
-    """What can be kept."""
+    """A client that can be kept."""
 
     async def close(self) -> None: ...
 
@@ -49,13 +49,13 @@ class _Kept(Generic[ClientT]):
 
 
 class KeptClient(Generic[ClientT]):
-    """Keeps one client between uses, in processes that Spark reuses; in others each use has its
-    own.
+    """Keeps one client between uses, in processes that Spark reuses; in other processes each use
+    creates one.
 
-    The event loop does not run between uses. A client is kept only if its use has succeeded.
+    The event loop does not run between uses. A client is kept only if the last use succeeded.
 
     Args:
-        clock: returns seconds.
+        clock: a function that returns seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -66,15 +66,15 @@ class KeptClient(Generic[ClientT]):
     def use(
         self, key: Any, start: Callable[[], Awaitable[ClientT]]
     ) -> Iterator[tuple[asyncio.Runner, ClientT]]:
-        """Provide a started client, and what runs coroutines with it.
+        """Provide a started client, and a function that runs coroutines with it.
 
         Args:
             key: the settings of the client, whose repr shows no secrets; a client with other
                 settings is closed.
-            start: returns a new client, started.
+            start: a function that returns a new, started client.
 
         Raises:
-            Exception: of ``start``.
+            Exception: if ``start`` raises it.
         """
         session, self._kept = self._kept, None
         if session is not None and not self._fits(session, key):

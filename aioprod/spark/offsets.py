@@ -19,19 +19,19 @@ OffsetJson = dict[str, dict[str, int]]
 
 
 class DataLossError(Exception):
-    """Offsets that the query has not read yet are gone: deleted by retention, or the topic was
-    recreated.
+    """Offsets that the query has not read yet do not exist any more: they were deleted by
+    retention, or the topic was recreated.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpec:
-    """Where to begin or end, by offsets.
+    """The start or end of a read, by offsets.
 
     Attributes:
         option: the option's name.
-        default: -2 (earliest) or -1 (latest) for every partition; None if each has its own.
-        explicit: offset per partition; -2 and -1 as above.
+        default: -2 (earliest) or -1 (latest) for all partitions; None if ``explicit`` is set.
+        explicit: the offset of each partition; -2 and -1 as above.
     """
 
     option: str
@@ -51,15 +51,16 @@ class OffsetSpec:
 
 @dataclass(frozen=True, slots=True)
 class TimestampSpec:
-    """Where to begin or end, by time: the first record of each partition with this timestamp or a
-    later one.
+    """The start or end of a read, by time: the first record of each partition with this timestamp
+    or a later one.
 
     Attributes:
         option: the option's name.
-        timestamp: for every partition, in milliseconds since 1970; None if each has its own.
-        explicit: timestamp per partition.
-        latest_if_none: whether a partition without such a record counts as read to its end;
-            otherwise that is an error.
+        timestamp: the timestamp for all partitions, in milliseconds since 1970; None if
+            ``explicit`` is set.
+        explicit: the timestamp of each partition.
+        latest_if_none: True if the position in a partition without such a record is its end, False
+            if this is an error.
     """
 
     option: str
@@ -83,11 +84,11 @@ class TimestampSpec:
         )
 
     def targets(self, found: Offsets) -> Offsets:
-        """Convert the brokers' answers, -1 if a partition has no such record, to offsets or -1 for
-        the end.
+        """Convert the brokers' responses, -1 if a partition has no such record, to offsets, or to
+        -1 for the end.
 
         Raises:
-            ConfigError: if a partition has no such record, and that is an error.
+            ConfigError: if a partition has no such record and ``latest_if_none`` is False.
         """
         none = sorted(tp for tp, offset in found.items() if offset == LATEST)
         if none and not self.latest_if_none:
@@ -127,7 +128,7 @@ def parse_offsets(option: str, text: str | None, *, default: int) -> OffsetSpec:
     """Parse ``earliest``, ``latest`` or ``{"topic": {"0": 23, "1": -2}}``.
 
     Raises:
-        ConfigError: if it is neither of these.
+        ConfigError: if the text has another form.
     """
     if text is None:
         return OffsetSpec(option, default)
@@ -142,7 +143,7 @@ def parse_timestamps(option: str, text: str) -> dict[TopicPartition, int]:
     """Parse ``{"topic": {"0": 1700000000000}}``: milliseconds since 1970.
 
     Raises:
-        ConfigError: if the shape is different, or a number is negative.
+        ConfigError: if the format is different, or a number is negative.
     """
     expected = 'JSON like {"topic":{"0":1700000000000}}, in milliseconds since 1970'
     return read_numbers(option, text, 0, expected)
@@ -152,7 +153,7 @@ def parse_assignment(text: str) -> tuple[TopicPartition, ...]:
     """Parse ``{"topic": [0, 1]}`` of the option ``assign``.
 
     Raises:
-        ConfigError: if the shape is different.
+        ConfigError: if the format is different.
     """
     return read_partitions("assign", text, 'JSON like {"topicA":[0,1],"topicB":[2,4]}')
 
@@ -167,7 +168,7 @@ def offsets_from_json(given: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> OffsetJson:
-    """Reverse `offsets_from_json`, sorted so that equal offsets give equal text."""
+    """Reverse `offsets_from_json`, sorted so that equal offsets result in equal text."""
     nested: OffsetJson = {}
     for tp in sorted(offsets):
         nested.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
@@ -179,11 +180,11 @@ def limit_offsets(
     latest: Mapping[TopicPartition, int],
     max_offsets: int | None,
 ) -> Offsets:
-    """Cut a micro-batch to about `max_offsets`, each partition in proportion to its backlog, as
-    Spark's connector does.
+    """Limit a micro-batch to about `max_offsets`, each partition in proportion to its backlog, like
+    Spark's connector.
 
-    A partition with a backlog advances by at least one, so that a limit below the number of
-    partitions still makes progress.
+    A partition with a backlog advances by at least one, so that a query makes progress even if the
+    limit is below the number of partitions.
     """
     backlog = {tp: max(0, end - start.get(tp, 0)) for tp, end in latest.items()}
     total = sum(backlog.values())
@@ -201,13 +202,13 @@ def plan_ranges(
     min_partitions: int | None = None,
     max_records: int | None = None,
 ) -> list[OffsetRange]:
-    """Plan the tasks of a read: one per partition with records, more by splitting, as Spark's
-    connector does.
+    """Plan the tasks of a read: one for each partition with records, or several if partitions are
+    split, like Spark's connector.
 
     Args:
-        min_partitions: approximate minimum number of tasks; large partitions are split in
+        min_partitions: the approximate minimum number of tasks; large partitions are split in
             proportion.
-        max_records: maximum number of offsets in a task; takes precedence.
+        max_records: the maximum number of offsets in a task; takes precedence.
     """
     ranges = [
         OffsetRange(tp.topic, tp.partition, start[tp], end[tp])
@@ -220,7 +221,8 @@ def plan_ranges(
         return ranges
     total = sum(item.size for item in ranges)
     small = [item for item in ranges if _share(item.size, total, min_partitions) == 1]
-    # Partitions too small to be split take one task each; the others share the rest.
+    # Partitions that are too small to be split get one task each; the others share the remaining
+    # tasks.
     total -= sum(item.size for item in small)
     left = max(min_partitions - len(small), 1)
     return [
@@ -235,8 +237,8 @@ def _share(size: int, total: int, parts: int) -> int:
 
 
 def backwards(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[str]:
-    """Describe each partition that is gone, or ends before the query's position because the topic
-    was recreated or records were lost.
+    """Describe each partition that does not exist any more, or ends before the query's position
+    because the topic was recreated or records were lost.
     """
     gone = [
         f"{tp.topic}-{tp.partition} is gone (the query stands at offset {offset})"
@@ -266,10 +268,10 @@ def check_not_lost(
     earliest: Mapping[TopicPartition, int],
     latest: Mapping[TopicPartition, int],
 ) -> tuple[Offsets, list[str]]:
-    """Compare the query's positions with what the brokers still have.
+    """Compare the query's positions with the offsets that the brokers still have.
 
     Returns:
-        The start of each partition, moved to where data exists, and a description of each loss.
+        The start of each partition, moved to existing data, and a description of each loss.
     """
     moved: Offsets = {}
     losses: list[str] = []

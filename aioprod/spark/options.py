@@ -1,28 +1,31 @@
-"""What the options of reads and writes have in common: Spark's own names, ``kafka.*`` settings for
-the client, and an error for all unknown ones.
+"""The common parts of the options of reads and writes: Spark's own names, ``kafka.*`` settings for
+the client, and an error for unknown ones.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
+from aioprod.config.msk_iam import with_tokens
 from aioprod.errors import ConfigError
-from aioprod.logs import get_logger
+from aioprod.foreign_text import nearest
+from aioprod.logs import Logger, get_logger
 from aioprod.spark.json_options import MAX_OFFSET, shown
 from aioprod.spark.token_provider import ImportedTokenProvider
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 BOOTSTRAP_SERVERS = "kafka.bootstrap.servers"
 CLIENT_PREFIX = "kafka."
+#: The default of the option transactionalIdPrefix.
+DEFAULT_PREFIX = "aioprod-spark"
 
 REGISTRY_PREFIX = "schema.registry."
-#: The options of values with a schema of a registry.
+#: The options for values with a schema in a registry.
 REGISTRY_NAMES = (
     "schema.registry.url",
     "schema.registry.username",
@@ -37,7 +40,9 @@ REGISTRY_NAMES = (
     "value.schema.version",
     "value.message",
 )
-#: The limits on what decoding a value may cost, of a read: the fields of ``DecodingLimits``.
+#: The options for keys with a schema in a registry.
+KEY_NAMES = ("key.format", "key.subject", "key.schema.version", "key.message")
+#: The limits on the cost of decoding a value in a read: the fields of ``DecodingLimits``.
 LIMIT_NAMES = (
     "value.max.depth",
     "value.max.empty.values",
@@ -45,7 +50,7 @@ LIMIT_NAMES = (
     "value.max.checks",
     "value.linear.patterns",
 )
-#: The options of typed values.
+#: The options for typed values.
 TYPED_NAMES = (
     "value.format",
     "value.schema",
@@ -55,6 +60,8 @@ TYPED_NAMES = (
     "allowNonNumericNumbers",
     "includeRawValue",
 )
+#: The option for records that can't be decoded.
+DEAD_LETTER_TOPIC = "deadLetterTopic"
 SOURCE_NAMES = (
     "subscribe",
     "subscribePattern",
@@ -76,13 +83,17 @@ SOURCE_NAMES = (
     "fetchOffset.retryIntervalMs",
     "failOnDataLoss",
     "includeHeaders",
+    DEAD_LETTER_TOPIC,
+    "transactionalIdPrefix",
     *TYPED_NAMES,
     *REGISTRY_NAMES,
     *LIMIT_NAMES,
+    *KEY_NAMES,
 )
 SINK_NAMES = (
     "value.format",
     *REGISTRY_NAMES,
+    *KEY_NAMES,
     "topic",
     "includeHeaders",
     "delivery",
@@ -95,9 +106,9 @@ SINK_NAMES = (
 )
 # Spark adds these to the options.
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "path", "paths", "table"})
-# An option that Spark adds for CREATE TABLE only.
+# An option that Spark adds only for CREATE TABLE.
 _OF_A_TABLE = "provider"
-# Options of Spark's own connector that are refused rather than ignored.
+# Options of Spark's own connector that are refused instead of ignored.
 _NOT_SUPPORTED = {
     "groupIdPrefix": (
         "reads join no consumer group; kafka.group.id names one to commit a stream's positions to"
@@ -105,13 +116,13 @@ _NOT_SUPPORTED = {
 }
 # Settings whose default is None, which does not show their type.
 _WHOLE_NUMBERS = frozenset({"compression_level"})
-#: Settings that Spark or the sink sets, and what to write instead.
+#: Settings that Spark or the sink sets, and what to use instead.
 SET_BY_SPARK = {
     "group.id": "only reads can have a consumer group, to commit a stream's positions to",
     "auto.offset.reset": "use the option startingOffsets",
     "enable.auto.commit": "the source commits no offsets: Spark's checkpoint has them",
-    "key.deserializer": "keys arrive as binary; cast or decode the column",
-    "value.deserializer": "values arrive as binary; cast or decode the column",
+    "key.deserializer": "keys arrive as binary; cast the column, or set key.format",
+    "value.deserializer": "values arrive as binary; cast the column, or set value.format",
     "key.serializer": "make the column key string or binary",
     "value.serializer": "make the column value string or binary",
     "interceptor.classes": "Java interceptors cannot run in Python",
@@ -125,8 +136,8 @@ SET_BY_SPARK = {
 }
 
 
-#: Settings of Java's clients that Spark jobs often have, and that change no result here: reads join
-#: no group, and Java's metrics and classes do not exist.
+#: Settings of Java's clients that Spark jobs often have, and that have no effect here: reads do not
+#: join a group, and there are no Java metrics and classes.
 WITHOUT_EFFECT = frozenset(
     {
         "allow.auto.create.topics",
@@ -148,11 +159,11 @@ WITHOUT_EFFECT = frozenset(
         "session.timeout.ms",
     }
 )
-# Of this process: Spark parses the options of a query several times.
+# Warnings of this process: Spark parses the options of a query several times.
 _warned: set[str] = set()
 
-# Java's clients make tokens by classes, which these settings name and configure; some of them
-# configure aioprod.oauth.
+# Java's clients create tokens with classes that these settings name and configure; some of the
+# settings configure aioprod.oauth.
 _JAVA_TOKENS = ("sasl.oauthbearer.", "sasl.login.", "sasl.client.callback.")
 _TOKEN_PROVIDER = "sasl.oauth.token.provider"
 _TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"
@@ -166,8 +177,8 @@ def lower_keys(options: Mapping[str, str]) -> dict[str, str]:
 def client_settings(
     given: Mapping[str, str], allowed: Collection[str], kind: str
 ) -> dict[str, str]:
-    """Return the ``kafka.*`` options without the prefix; error messages name ``kind``. Those that
-    have no effect are left out, with a warning.
+    """Return the ``kafka.*`` options without the prefix; error messages name ``kind``. Options
+    without an effect are dropped with a warning.
 
     Raises:
         ConfigError: if one is not allowed, or the bootstrap servers are missing.
@@ -177,6 +188,7 @@ def client_settings(
         for name, value in given.items()
         if name.startswith(CLIENT_PREFIX)
     }
+    client = dict(with_tokens(client, f"option {CLIENT_PREFIX}"))
     for name in (client.keys() & WITHOUT_EFFECT) - set(allowed):
         del client[name]
         if name not in _warned:
@@ -219,7 +231,7 @@ def named_as_options(names: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        # "acks" is a word as well as a setting; "batch_size" can only be a setting.
+        # "acks" may be an ordinary word; "batch_size" can only be a setting.
         known = "|".join(name if "_" in name else f"{name}(?==)" for name in names)
         text = re.sub(
             rf"(?:{re.escape(CLIENT_PREFIX)})?\b({known})\b",
@@ -259,8 +271,8 @@ def check_option_names(
 
 def _hint(name: str, candidates: Collection[str], prefix: str = "") -> str:
     by_lower = {candidate.lower(): candidate for candidate in candidates}
-    near = difflib.get_close_matches(name, by_lower, n=1, cutoff=0.6)
-    return f"; did you mean {prefix}{by_lower[near[0]]}?" if near else ""
+    near = nearest(name, by_lower)
+    return f"; did you mean {prefix}{by_lower[near]}?" if near else ""
 
 
 def boolean(given: Mapping[str, str], name: str, *, default: bool) -> bool:
@@ -311,7 +323,7 @@ _MILLISECONDS = {
 
 
 def milliseconds(given: Mapping[str, str], name: str, *, default: int) -> int:
-    """Parse a duration as Spark writes it: ``500ms``, ``90s``, ``15m``, ``1h``."""
+    """Parse a duration in Spark's format: ``500ms``, ``90s``, ``15m``, ``1h``."""
     text = given.get(name.lower())
     if text is None:
         return default
@@ -323,8 +335,8 @@ def milliseconds(given: Mapping[str, str], name: str, *, default: int) -> int:
 
 
 def typed_settings(kind: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """Give each setting of a dataclass the type of its default: Spark's options are text. Names may
-    have dots. Names that the class doesn't have are passed on unchanged.
+    """Convert each setting to the type of its default in a dataclass, because Spark's options are
+    text. Names may have dots. Settings that the class does not have are returned unchanged.
 
     Raises:
         ConfigError: if the text is not of that type.

@@ -1,11 +1,11 @@
 """Writes a zip file with aioprod for Spark's executors:
 ``python -m aioprod.spark.packaging aioprod.zip``.
 
-Without dependencies the file is pure Python, for ``spark-submit --py-files``; aioprod's
+Without dependencies, the file is pure Python, for ``spark-submit --py-files``. aioprod's
 dependencies, some of which are compiled, must then be installed for the executors' Python. With
-``--with-dependencies`` it is for executors of the same platform and Python version, and must be
-unpacked: ``--archives aioprod.zip#packages --conf spark.executorEnv.PYTHONPATH=packages``. In both
-cases they need pyarrow and PySpark's own requirements.
+``--with-dependencies``, the file is for executors with the same platform and Python version, and
+must be unpacked: ``--archives aioprod.zip#packages --conf spark.executorEnv.PYTHONPATH=packages``.
+In both cases the executors need pyarrow and PySpark's own requirements.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def write_archive(path: Path | str, *, with_dependencies: bool = False) -> list[
 
 
 def _registration() -> Path:
-    """Return the package that registers the format ``aioprod`` with Spark: next to aioprod if that
-    is installed, inside it in a checkout.
+    """Return the package that registers the format ``aioprod`` with Spark. It is next to aioprod if
+    that is installed, and inside aioprod in a checkout.
     """
     spec = importlib.util.find_spec(_REGISTRATION)
     if spec is not None and spec.origin is not None:
@@ -72,7 +72,7 @@ def _wanted(file: PurePath) -> bool:
 
 
 def _dependencies() -> Iterator[Distribution]:
-    """Yield what aioprod requires without its extras, and what that requires in turn."""
+    """Yield the packages that aioprod requires without its extras, directly and indirectly."""
     seen = {"aioprod"}
     waiting = [distribution("aioprod")]
     while waiting:
@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--with-dependencies",
         action="store_true",
-        help="with the packages it depends on, for --archives instead of --py-files",
+        help="include aioprod's dependencies, for --archives instead of --py-files",
     )
     given = parser.parse_args(arguments)
     try:

@@ -1,7 +1,8 @@
-"""What the driver asks the brokers: which partitions, from where, to where. Independent of Spark.
+"""Plans reads on the driver with requests to the brokers: the partitions, and their start and end
+offsets. Independent of Spark.
 
-Each lookup, with all its retries, ends within ``kafka.default.api.timeout.ms``
-(:attr:`FetchSettings.retry_limit_ms`); the docstrings say how many lookups a coroutine makes.
+Each lookup, with all its retries, takes at most ``kafka.default.api.timeout.ms``
+(:attr:`FetchSettings.retry_limit_ms`). The docstrings give the number of lookups of each coroutine.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from aioprod.cluster.client import ClusterClient
 from aioprod.consumer.partition_reader import list_offsets, partitions_of
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, ConfigError, RequestTimedOutError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.net.bounds import TimeLimit
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.spark.filters import EVERYTHING, Wanted
@@ -38,14 +39,14 @@ from aioprod.spark.source_options import SourceOptions, fetch_settings
 from aioprod.spark.waiting import named_wait
 from aioprod.types import TopicPartition
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 _LIMIT = "kafka.default.api.timeout.ms"
 
 
 async def select_partitions(client: ClusterClient, options: SourceOptions) -> list[TopicPartition]:
-    """Return the partitions that the options select; none if a pattern matches no topic yet. One
-    lookup, within ``kafka.default.api.timeout.ms``.
+    """Return the partitions that the options select; empty if a pattern matches no topic yet. This
+    takes one lookup, within ``kafka.default.api.timeout.ms``.
 
     Raises:
         BrokerError: if a named topic does not exist or is not authorized for reading.
@@ -76,21 +77,21 @@ async def _select(client: ClusterClient, options: SourceOptions) -> list[TopicPa
 async def plan_batch(
     client: ClusterClient, options: SourceOptions, wanted: Wanted = EVERYTHING
 ) -> list[OffsetRange]:
-    """Return the tasks of a batch read, without records that are not ``wanted``. At most six
-    lookups, each within ``kafka.default.api.timeout.ms``.
+    """Return the tasks of a batch read, without records that are not ``wanted``. This takes at most
+    six lookups, each within ``kafka.default.api.timeout.ms``.
 
     Raises:
         ConfigError: if offsets or timestamps leave a partition out, or the end is before the start.
-        DataLossError: if offsets are outside of what the brokers have and failOnDataLoss is true.
+        DataLossError: if offsets do not exist on the brokers and failOnDataLoss is true.
     """
     partitions = await select_partitions(client, options)
     if not partitions:
         raise ConfigError(f"option {options.selection.describe()} matches no topic")
-    topic_ids = _topic_ids(client, partitions)
+    ids = topic_ids(client, partitions)
     first = await _targets(client, partitions, options, options.starting)
     last = await _targets(client, partitions, options, options.ending)
     _check_order(first, last)
-    # Last, so that no offset found by its timestamp can be behind the end.
+    # Last, so that no offset that was found by its timestamp can be after the end.
     earliest, latest = await _bounds(client, partitions, options)
     start, losses = check_not_lost(_resolve(first, earliest, latest), earliest, latest)
     end = _resolve(last, earliest, latest)
@@ -107,12 +108,12 @@ async def plan_batch(
         since = await _list(client, dict.fromkeys(chosen, wanted.since_ms or 0), options)
         start, end = wanted.narrow(start, end, since)
     ranges = plan_ranges(start, end, options.min_partitions, options.max_records_per_partition)
-    return _of_topics(ranges, topic_ids)
+    return _of_topics(ranges, ids)
 
 
 async def initial_offsets(client: ClusterClient, options: SourceOptions) -> Position:
-    """Return where a new stream begins. At most four lookups, each within
-    ``kafka.default.api.timeout.ms``.
+    """Return the position at which a new stream begins. This takes at most four lookups, each
+    within ``kafka.default.api.timeout.ms``.
 
     Raises:
         ConfigError: if offsets or timestamps leave a partition out, or no record has the timestamp
@@ -120,24 +121,24 @@ async def initial_offsets(client: ClusterClient, options: SourceOptions) -> Posi
     """
     partitions = await select_partitions(client, options)
     targets = await _targets(client, partitions, options, options.starting)
-    topic_ids = _topic_ids(client, partitions)
-    return Position(_resolve(targets, *await _bounds(client, partitions, options)), topic_ids)
+    ids = topic_ids(client, partitions)
+    return Position(_resolve(targets, *await _bounds(client, partitions, options)), ids)
 
 
 async def latest_offsets(client: ClusterClient, options: SourceOptions) -> Position:
-    """Return the present end of each partition. Two lookups, each within
+    """Return the current end of each partition. This takes two lookups, each within
     ``kafka.default.api.timeout.ms``.
     """
     partitions = await select_partitions(client, options)
-    # Those of before: if a topic is created again in between, its tasks find out.
-    topic_ids = _topic_ids(client, partitions)
-    return Position(await _ends(client, partitions, options), topic_ids)
+    # The ids from before: if a topic is recreated in between, its tasks detect it.
+    ids = topic_ids(client, partitions)
+    return Position(await _ends(client, partitions, options), ids)
 
 
-def _topic_ids(
+def topic_ids(
     client: ClusterClient, partitions: Collection[TopicPartition]
 ) -> dict[str, uuid.UUID]:
-    """Return the topics' ids, without those of brokers that have none."""
+    """Return the topics' ids; empty if the brokers do not support ids."""
     found = {name: client.snapshot.topic_id(name) for name in {tp.topic for tp in partitions}}
     return {name: topic_id for name, topic_id in found.items() if topic_id.int}
 
@@ -145,28 +146,29 @@ def _topic_ids(
 async def available_offsets(
     client: ClusterClient, options: SourceOptions, start: Position
 ) -> tuple[Offsets, Position]:
-    """Return the position of each partition of a stream, new ones at their first record, and its
-    present end. If a topic was deleted and created again, and this loss is ignored, all its
-    partitions are new.
+    """Return the position of each partition of a stream, and its current end. New partitions begin
+    at their first record. If a topic was recreated and this loss is ignored, all its partitions are
+    new.
 
-    Three lookups, each within ``kafka.default.api.timeout.ms``; if ends went back, two more after
-    a pause of ``fetchOffset.retryIntervalMs``, up to ``fetchOffset.numRetries`` times.
+    This takes three lookups, each within ``kafka.default.api.timeout.ms``. If ends have decreased,
+    two more follow after a pause of ``fetchOffset.retryIntervalMs``, up to
+    ``fetchOffset.numRetries`` times.
 
-    The end is before the position if the topic lost records, or was created again by brokers
-    without topic ids, and this loss is ignored: the stream continues from the end.
+    The end is before the position if the topic lost records, or was recreated on brokers without
+    topic ids, and this loss is ignored. The stream then continues from the end.
 
     Args:
         start: the end of the last micro-batch.
 
     Raises:
-        DataLossError: if partitions or offsets are gone and failOnDataLoss is true.
+        DataLossError: if partitions or offsets do not exist any more and failOnDataLoss is true.
     """
     for _ in range(options.fetch_offset_retries):
         latest = await latest_offsets(client, options)
         if not start.recreated(latest) and not backwards(start.offsets, latest.offsets):
             break
-        # A new leader may not know yet up to which offset its log may be read, and a broker may not
-        # know yet of the topic's last creation.
+        # A new leader may not know the high watermark yet, and a broker may not know yet that the
+        # topic was recreated.
         await asyncio.sleep(options.fetch_offset_retry_interval_ms / 1000)
     valid = start.valid_in(latest)
     losses = start.losses(latest) + backwards(valid, latest.offsets)
@@ -177,13 +179,13 @@ async def available_offsets(
 async def plan_stream(
     client: ClusterClient, options: SourceOptions, start: Position, end: Position
 ) -> list[OffsetRange]:
-    """Return the tasks of a micro-batch; a partition that is new since the last one begins at its
-    first record, and so does each one of a topic that was created again.
+    """Return the tasks of a micro-batch. A partition that is new since the last one begins at its
+    first record, and so does each partition of a recreated topic.
 
-    One lookup at most, within ``kafka.default.api.timeout.ms``.
+    This takes at most one lookup, within ``kafka.default.api.timeout.ms``.
 
     Raises:
-        DataLossError: if partitions or offsets are gone and failOnDataLoss is true.
+        DataLossError: if partitions or offsets do not exist any more and failOnDataLoss is true.
     """
     valid = start.valid_in(end)
     begin = await _with_new_partitions(client, valid, end.offsets, options)
@@ -202,7 +204,7 @@ def _of_topics(
 
 
 def report_losses(losses: Collection[str], *, fail: bool) -> None:
-    """Raise if something is lost; with failOnDataLoss=false log a warning instead."""
+    """Raise DataLossError if data is lost, or only log a warning with failOnDataLoss=false."""
     if not losses:
         return
     text = "; ".join(losses)
@@ -239,8 +241,8 @@ async def _matching_partitions(
         try:
             return await partitions_of(client, names, limit_s=limit_s) if names else []
         except BrokerError as error:
-            # The topic was deleted since the brokers named it; others may still report it for a
-            # while.
+            # The topic was deleted after the brokers listed it; other brokers may still report it
+            # for a while.
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             unknown = {
@@ -259,7 +261,7 @@ async def _targets(
     options: SourceOptions,
     spec: OffsetSpec | TimestampSpec,
 ) -> Offsets:
-    """Return what the option says of each partition: an offset, -1 or -2."""
+    """Return the option's offset of each partition; -1 and -2 mean latest and earliest."""
     if isinstance(spec, OffsetSpec):
         return spec.targets(partitions)
     return spec.targets(await _list(client, spec.timestamps(partitions), options))
@@ -270,7 +272,7 @@ def _check_order(first: Offsets, last: Offsets) -> None:
         if 0 <= last[tp] < start:
             raise ConfigError(
                 f"{tp.topic}-{tp.partition} is to be read from offset {start} up to "
-                f"{last[tp]}: the start is behind the end"
+                f"{last[tp]}: the start is after the end"
             )
 
 

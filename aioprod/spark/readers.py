@@ -63,7 +63,7 @@ class KafkaReader(TaskPart, DataSourceReader):
         from aioprod.spark.reading import read_range  # only tasks need it
 
         freeze_modules()
-        # Spark makes one empty partition of an empty list.
+        # Spark converts an empty list to one empty partition.
         return (
             read_range(self._options, partition.item)
             if isinstance(partition, RangePartition)
@@ -72,7 +72,7 @@ class KafkaReader(TaskPart, DataSourceReader):
 
 
 class FilteringReader(KafkaReader):
-    """Batch reads to which Spark pushes filters down; `KafkaReader` must not have the method."""
+    """Batch reads with filters that Spark pushes down; `KafkaReader` must not have this method."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         self._wanted, remaining = push(filters)
@@ -93,8 +93,8 @@ class KafkaStreamReader(TaskPart, DataSourceStreamReader, SupportsTriggerAvailab
         self._stream.end_at_present()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        # Spark passes it back to latestOffset, or passes ReadAllAvailable for one micro-batch of
-        # everything.
+        # Spark passes it back to latestOffset, or passes ReadAllAvailable to read everything in one
+        # micro-batch.
         limits = self._options.limits
         if limits.max_offsets is not None:
             return ReadMaxRows(limits.max_offsets)

@@ -1,9 +1,10 @@
-"""A read task: fetches its range of offsets and makes Arrow batches of it."""
+"""A read task: fetches its range of offsets as Arrow batches."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from aioprod.consumer.partition_reader import (
 )
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, ConfigError, TopicRecreatedError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.protocol.arrow_reader import read_arrays
 from aioprod.spark.arrow import source_rows
 from aioprod.spark.driver_client import open_client
@@ -35,21 +36,24 @@ from aioprod.spark.waiting import named_wait
 from aioprod.types import TopicPartition
 
 if TYPE_CHECKING:
+    from aioprod.spark.dead_letters import DeadLetterWriter
     from aioprod.spark.registered.rows import RegisteredRows
     from aioprod.spark.typed.rows import TypedRows
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 RACK = "AIOPROD_CLIENT_RACK"
 RACK_FILE = "AIOPROD_CLIENT_RACK_FILE"
+# The property in which Spark passes the id of a task's query.
+QUERY_ID = "sql.streaming.queryId"
 
 
 class ReadClients:
-    """What a task reads with.
+    """The clients of a read task.
 
     Args:
-        cluster: the client of the brokers.
-        registered: decodes values with schemas, if they have them.
+        cluster: the client for the brokers.
+        registered: decodes values with schemas, if there are any.
     """
 
     def __init__(self, cluster: ClusterClient, registered: RegisteredRows | None) -> None:
@@ -86,7 +90,7 @@ def read_range(options: SourceOptions, item: OffsetRange) -> Iterator[pa.RecordB
 
 async def _connect(options: SourceOptions) -> ReadClients:
     client = open_client(options)
-    # The driver has just reached the brokers, so the address is right.
+    # The driver has just connected to the brokers, so the address is valid.
     limit_s = fetch_settings(options).retry_limit_ms / 1000
     registered = None
     try:
@@ -112,29 +116,86 @@ async def _next(
 async def _batches(
     clients: ReadClients, options: SourceOptions, item: OffsetRange
 ) -> AsyncGenerator[pa.RecordBatch, None]:
-    client, registered = clients.cluster, clients.registered
-    headers = options.include_headers
+    decoding = _Decoding(clients, options, item)
+    try:
+        rows = _rows(clients.cluster, options, item, include_headers=decoding.needs_headers)
+        async with aclosing(rows):
+            async for each in rows:
+                yield await decoding.decode(each)
+    finally:
+        await decoding.close()
+
+
+class _Decoding:
+    """Decodes the rows of a task.
+
+    Attributes:
+        needs_headers: True if the rows must have headers, because they may contain a schema id.
+    """
+
+    def __init__(self, clients: ReadClients, options: SourceOptions, item: OffsetRange) -> None:
+        self._registered = clients.registered
+        self._keep_headers = options.include_headers
+        self._typed: TypedRows | None = None
+        if options.typed is not None:
+            from aioprod.spark.typed.rows import TypedRows
+
+            self._typed = TypedRows(options.typed)
+        self._letters: DeadLetterWriter | None = None
+        if options.dead_letters is not None:
+            from aioprod.spark.dead_letters import DeadLetterWriter
+
+            self._letters = DeadLetterWriter(clients.cluster, options, _query_id(), item)
+        decodes_headers = self._registered is not None or self._letters is not None
+        self.needs_headers: bool = self._keep_headers or decodes_headers
+
+    async def decode(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows in the form for Spark; write dead letters if this is configured."""
+        rejected: dict[int, str] | None = None if self._letters is None else {}
+        if self._registered is not None:
+            found = await self._registered.decode(
+                rows, keep_headers=self._keep_headers, rejected=rejected
+            )
+        elif self._typed is not None:
+            found = self._typed.decode(rows, rejected)
+            if self.needs_headers and not self._keep_headers:
+                found = found.drop_columns(["headers"])
+        else:
+            return rows
+        if self._letters is not None and rejected:
+            await self._letters.write(rows, rejected)
+        return found
+
+    async def close(self) -> None:
+        """Close the objects that only this task uses."""
+        if self._letters is not None:
+            await self._letters.close()
+
+
+def _query_id() -> str:
+    task = TaskContext.get()
+    found = None if task is None else task.getLocalProperty(QUERY_ID)
+    if found is None:
+        raise ConfigError(
+            f"option deadLetterTopic is for streams: Spark names no query ({QUERY_ID})"
+        )
+    return found
+
+
+async def _rows(
+    client: ClusterClient, options: SourceOptions, item: OffsetRange, *, include_headers: bool
+) -> AsyncGenerator[pa.RecordBatch, None]:
     settings = fetch_settings(options)
     if not settings.client_rack:
         settings = replace(settings, client_rack=executor_rack(os.environ))
-    decoder = None
-    if options.typed is not None:
-        from aioprod.spark.typed.rows import TypedRows
-
-        decoder = TypedRows(options.typed)
     start: int | None = item.start
     while start is not None:
         tp = TopicPartition(item.topic, item.partition)
         reader = PartitionReader(client, tp, start, item.end, settings, item.topic_id)
         try:
             async for fetched in reader:
-                # The id of a schema may be in a header.
-                with_headers = headers or registered is not None
-                for rows in _to_arrow(fetched, item, decoder, include_headers=with_headers):
-                    if registered is None:
-                        yield rows
-                    else:
-                        yield await registered.decode(rows, keep_headers=headers)
+                for rows in _to_arrow(fetched, item, include_headers=include_headers):
+                    yield rows
             return
         except TopicRecreatedError as error:
             # The next micro-batch reads the new topic from its first record.
@@ -150,11 +211,11 @@ async def _batches(
 def executor_rack(environment: Mapping[str, str]) -> str:
     """Return the rack of this executor; empty if it is not known.
 
-    It is in the environment variable AIOPROD_CLIENT_RACK, or in the file that
-    AIOPROD_CLIENT_RACK_FILE names, or it is the address of Spark's resource ``rack``.
+    It is the environment variable AIOPROD_CLIENT_RACK, the content of the file that
+    AIOPROD_CLIENT_RACK_FILE names, or the address of Spark's resource ``rack``.
 
     Raises:
-        ConfigError: if there is no such file.
+        ConfigError: if the file does not exist.
     """
     if rack := environment.get(RACK, ""):
         return rack.strip()
@@ -171,7 +232,7 @@ def executor_rack(environment: Mapping[str, str]) -> str:
 async def _after_loss(
     client: ClusterClient, reader: PartitionReader, end: int, settings: FetchSettings
 ) -> int | None:
-    """Return where to continue after data loss; None if nothing of the range remains."""
+    """Return the offset to continue from after data loss; None if nothing of the range remains."""
     found = await list_offsets(
         client, {reader.partition: EARLIEST}, retry_limit_ms=settings.retry_limit_ms
     )
@@ -180,7 +241,7 @@ async def _after_loss(
 
 
 def _to_arrow(
-    fetched: FetchedRecords, item: OffsetRange, decoder: TypedRows | None, *, include_headers: bool
+    fetched: FetchedRecords, item: OffsetRange, *, include_headers: bool
 ) -> Iterator[pa.RecordBatch]:
     for records in read_arrays(fetched.data, fetched.batches, include_headers=include_headers):
         rows = source_rows(records, item.topic, item.partition)
@@ -188,4 +249,4 @@ def _to_arrow(
         first, end = np.searchsorted(records.offsets, (fetched.start, fetched.end))
         if end - first < rows.num_rows:
             rows = rows.slice(first, end - first)
-        yield rows if decoder is None else decoder.decode(rows)
+        yield rows

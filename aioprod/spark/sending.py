@@ -1,4 +1,4 @@
-"""Sends the rows of a write task, at least once and exactly once alike."""
+"""Sends the rows of a write task, both at-least-once and exactly-once."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from aioprod.spark.arrow import NoTopicError, by_topic, payload_bytes
 from aioprod.spark.errors import SinkError
 from aioprod.spark.waiting import named_wait
 
-# Spark's batches of 10,000 rows are joined if more are available: 30,000 rows of 100 B take 15 to
-# 25 % less CPU than three times 10,000.
+# Spark's batches of 10,000 rows are joined if more are available: 30,000 rows of 100 B take 15-25%
+# less CPU than three times 10,000.
 _PORTION_BYTES = 3 << 20
 # If Spark provides rows more slowly than this, available rows are sent.
 _PORTION_S = 0.05
-# While brokers are busy, more rows are joined: each portion is a batch for each partition, and a
+# While brokers are busy, more rows are joined: each portion is one batch per partition, and a
 # broker takes as long for a batch of 10 rows as for one of 100. 100,000 rows for 1,000 partitions
 # took four times as long in portions of 10,000.
 _MOST_KEPT_BYTES = 16 << 20
@@ -35,7 +35,7 @@ async def portions(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.Record
     """Yield all rows, about 3 MiB at a time; never an empty batch. Spark provides them over a
     blocking socket, so a thread waits for them.
     """
-    wait_s = 0.0  # a task connects as soon as it has rows, while Spark makes more
+    wait_s = 0.0  # a task connects as soon as it has rows, while Spark provides more
     while portion := await _rows_from_spark(batches, wait_s):
         for batch in portion:
             yield batch
@@ -50,7 +50,7 @@ async def _rows_from_spark(
 
 
 def _portion(batches: Iterator[pa.RecordBatch], wait_s: float) -> list[pa.RecordBatch]:
-    """Return the batches that Spark provides until then, at least one; empty at the end."""
+    """Return the batches that Spark provides within ``wait_s``, at least one; empty at the end."""
     found: list[pa.RecordBatch] = []
     size, deadline = 0, time.monotonic() + wait_s
     for batch in batches:
@@ -74,16 +74,17 @@ def _done(sent: Sequence[Deliveries]) -> bool:
 
 
 class RowSender:
-    """Sends Arrow batches and checks their outcome later: brokers process two while Spark makes
-    the next. If they are slower than Spark, it keeps rows and sends more together.
+    """Sends Arrow batches and checks their results later: brokers process two while Spark provides
+    the next. If the brokers are slower than Spark, it collects rows and sends more at once.
 
     Args:
-        producer: started, with an open transaction if it is transactional.
-        topic: the topic of all rows; None: the column ``topic`` has it.
+        producer: a started producer, with an open transaction if it is transactional.
+        topic: the topic of all rows; None to use the column ``topic``.
         see: called with each topic and its rows.
 
     Attributes:
-        rows, payload_bytes: the number of rows sent, and the bytes of their keys and values.
+        rows, payload_bytes: the number of rows sent, and the size of their keys and values in
+            bytes.
         topics: the topics of the rows.
     """
 
@@ -93,8 +94,8 @@ class RowSender:
         topic: str | None,
         see: Callable[[str, pa.RecordBatch], None] = lambda topic, rows: None,
     ) -> None:
-        self.rows = 0
-        self.payload_bytes = 0
+        self.rows: int = 0
+        self.payload_bytes: int = 0
         self.topics: set[str] = set()
         self._producer = producer
         self._topic = topic
@@ -149,7 +150,7 @@ class RowSender:
                     f"rows {self.rows} to {self.rows + batch.num_rows - 1} of this task, for "
                     f"topic {topic}: {error}"
                 ) from error
-            # Rows that can't be sent are known at once, by number.
+            # Rows that can't be sent are known immediately, by number.
             for number, refusal in deliveries.exceptions().items():
                 raise SinkError(
                     f"row {self.rows + numbers[number]} of this task, for topic {topic}: {refusal}"
@@ -162,7 +163,7 @@ class RowSender:
         return sent
 
     async def _check(self, sent: Sequence[Deliveries]) -> None:
-        """Wait for each acknowledgment; the first failure fails the task."""
+        """Wait for each acknowledgement; the first failure fails the task."""
         for deliveries in sent:
             try:
                 await deliveries.wait()

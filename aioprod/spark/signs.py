@@ -1,5 +1,5 @@
-"""Signs of life of streaming queries: one that waits for records gives them, a stalled one
-does not.
+"""Detects stalled streaming queries by their reports: a query that waits for records reports
+regularly, a stalled one does not.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ class QuerySigns:
 
     Spark reports the start of a query and each micro-batch, and, while a query waits for records,
     that it is idle: every 10 s (``spark.sql.streaming.noDataProgressEventInterval``), or with each
-    trigger if these are further apart. A query that is silent for longer works on one micro-batch
-    or is stalled.
+    trigger if these are further apart. A query without a report for longer is processing one
+    micro-batch or is stalled.
 
     Args:
-        limit_s: a query that is silent for more seconds counts as stalled; None: none does.
+        limit_s: a query without a report for more seconds counts as stalled; None for no limit.
     """
 
     def __init__(self, limit_s: float | None = None) -> None:
@@ -28,11 +28,11 @@ class QuerySigns:
         self._seen_at: dict[str, float] = {}
 
     def seen(self, run_id: str, query: str | None = None) -> None:
-        """Note a sign of life.
+        """Record a report.
 
         Args:
             run_id: identifies the query's current run.
-            query: its name, if the sign has it.
+            query: the query's name, if the report has it.
         """
         with self._lock:
             if query is not None or run_id not in self._names:
@@ -40,19 +40,19 @@ class QuerySigns:
             self._seen_at[run_id] = self._clock()
 
     def ended(self, run_id: str) -> None:
-        """Expect no more signs of a query that has ended."""
+        """Expect no more reports of a query that has ended."""
         with self._lock:
             self._names.pop(run_id, None)
             self._seen_at.pop(run_id, None)
 
     def silences(self) -> dict[str, float]:
-        """Return for each running query the seconds since its last report, by name."""
+        """Return the seconds since the last report of each running query, by name."""
         with self._lock:
             now = self._clock()
             return {self._names[run]: now - seen for run, seen in self._seen_at.items()}
 
     def stalled(self) -> dict[str, float]:
-        """Return the same of the queries that are silent for more than the limit."""
+        """Return the same for the queries whose last report is older than the limit."""
         limit = self.limit_s
         if limit is None:
             return {}
@@ -62,6 +62,5 @@ class QuerySigns:
 def stall_text(query: str, silent_s: float) -> str:
     """Return a sentence about a stalled query."""
     return (
-        f"{query}: no sign of life for {silent_s:,.0f} s: it works on one micro-batch, or is "
-        "stalled"
+        f"{query}: no report for {silent_s:,.0f} s: it is processing one micro-batch, or is stalled"
     )

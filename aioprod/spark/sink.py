@@ -1,6 +1,5 @@
-"""The classes that Spark calls for a write. The work is done in writing.py, which they import in
-tasks and at the end: importing it takes half a second of CPU, and planning a write needs nothing of
-it.
+"""The classes that Spark calls for a write. The work is done in writing.py in tasks, and in
+committing.py at the end. They are imported only there, because planning a write needs neither.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from aioprod.spark.worker_process import TaskPart, freeze_modules, postpone_pand
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
-# Where Spark puts which query it belongs to.
+# The properties in which Spark passes the ids of query and batch.
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 _RUN_ID = "spark.jobGroup.id"
 
 
 class KafkaWriter(TaskPart, DataSourceArrowWriter):
-    """Writes batches. Spark makes one object for each write and copies it to tasks and driver."""
+    """Writes batches. Spark creates one object for each write and copies it to tasks and driver."""
 
     def __init__(self, options: SinkOptions) -> None:
         freeze_modules()
@@ -53,15 +52,14 @@ class KafkaWriter(TaskPart, DataSourceArrowWriter):
         return writing.write_attempt(self.options, attempt, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        postpone_pandas()
-        from aioprod.spark import writing
+        from aioprod.spark import committing
 
-        writing.commit(self.options, messages, self._version)
+        committing.commit(self.options, messages, self._version)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        from aioprod.spark import writing
+        from aioprod.spark import committing
 
-        writing.abort(
+        committing.abort(
             self.options,
             messages,
             "the write",
@@ -70,7 +68,7 @@ class KafkaWriter(TaskPart, DataSourceArrowWriter):
 
 
 class KafkaStreamWriter(TaskPart, DataSourceStreamArrowWriter):
-    """Writes streams. Spark makes one object for each micro-batch and its tasks, and another one
+    """Writes streams. Spark creates one object for each micro-batch and its tasks, and another one
     for the commit or abort.
     """
 
@@ -105,17 +103,16 @@ class KafkaStreamWriter(TaskPart, DataSourceStreamArrowWriter):
         )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        postpone_pandas()
-        from aioprod.spark import writing
+        from aioprod.spark import committing
 
-        writing.commit(self.options, messages, batchId)
+        committing.commit(self.options, messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        from aioprod.spark import writing
+        from aioprod.spark import committing
 
-        # Only the tasks know the query's id.
-        known = next((report.attempt for report in writing.reports_of(messages)), None)
-        writing.abort(self.options, messages, f"micro-batch {batchId}", known)
+        # Only the tasks have the query's id.
+        known = next((report.attempt for report in committing.reports_of(messages)), None)
+        committing.abort(self.options, messages, f"micro-batch {batchId}", known)
 
 
 def _task_context() -> TaskContext:

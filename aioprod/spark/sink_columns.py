@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -16,6 +18,9 @@ from pyspark.sql.types import (
 
 from aioprod.errors import ConfigError
 
+if TYPE_CHECKING:
+    from aioprod.spark.registered.schemas import RegisteredValue
+
 _COLUMN_TYPES: dict[str, tuple[type[DataType], ...]] = {
     "value": (StringType, BinaryType),
     "key": (StringType, BinaryType),
@@ -24,11 +29,14 @@ _COLUMN_TYPES: dict[str, tuple[type[DataType], ...]] = {
 }
 
 
-def check_columns(schema: StructType, topic: str | None, *, registered: bool = False) -> None:
-    """Check the columns of a write, on the driver before anything is sent.
+def check_columns(
+    schema: StructType, topic: str | None, *, registered: RegisteredValue | None = None
+) -> None:
+    """Validate the columns of a write, on the driver before anything is sent.
 
     Args:
-        registered: whether ``value`` is encoded by a schema, with which it was compared.
+        registered: the schema that ``value`` is encoded with, and maybe one for ``key``; both have
+            been checked against it.
 
     Raises:
         ConfigError: if ``value`` is missing, there is neither a column nor an option ``topic``, or
@@ -43,7 +51,7 @@ def check_columns(schema: StructType, topic: str | None, *, registered: bool = F
     if topic is None and "topic" not in types:
         raise ConfigError("no topic: set the option topic, or add a string column topic")
     for name, allowed in _COLUMN_TYPES.items():
-        if name == "value" and registered:
+        if registered and (name == "value" or (name == "key" and registered.key)):
             continue
         if name in types and not isinstance(types[name], allowed):
             wanted = " or ".join(kind().simpleString() for kind in allowed[:2])

@@ -10,6 +10,7 @@ from aioprod.config.producer import ProducerConfig
 from aioprod.config.redaction import SecretSettings, hide_arguments
 from aioprod.errors import ConfigError
 from aioprod.spark.options import (
+    DEFAULT_PREFIX,
     SET_BY_SPARK,
     SINK_NAMES,
     SOURCE_NAMES,
@@ -30,13 +31,12 @@ if TYPE_CHECKING:
 
 EXACTLY_ONCE = "exactly-once"
 AT_LEAST_ONCE = "at-least-once"
-DEFAULT_PREFIX = "aioprod-spark"
 DEFAULT_DECISION_TOPIC = "__aioprod_decisions"
 
-# A task has all its rows available, so larger batches fill at once. Kafka's 16 KiB is for records
-# that arrive one by one.
+# A task has all its rows available, so larger batches fill immediately. Kafka's 16 KiB is for
+# records that arrive one by one.
 _PRODUCER_DEFAULTS = {"batch_size": 128 * 1024}
-# The brokers' default maximum: a micro-batch and a restart of its driver must fit in.
+# The brokers' default maximum: it must be enough for a micro-batch and a restart of its driver.
 _TRANSACTION_DEFAULTS = {"transaction_timeout_ms": 900_000}
 # Settings that exactly-once requires, at their defaults.
 _NEEDED = {"acks": ("all", "-1"), "enable_idempotence": (True,)}
@@ -46,22 +46,23 @@ _CLIENT_NAMES = frozenset(_NAMES.values()) - SET_BY_SPARK.keys()
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """The checked options of a write.
+    """The validated options of a write.
 
     Attributes:
-        topic: the topic of all rows; None: each row has it in the column ``topic``.
+        topic: the topic of all rows; None to use the column ``topic``.
         producer: keyword arguments of `aioprod.Producer`.
         delivery: ``exactly-once`` or ``at-least-once``.
         transactional_id_prefix: the prefix of the sink's transactional ids and consumer group.
-        txn_app_id, txn_version: the writer and the number of its write: each pair is written once.
-            None if not given.
+        txn_app_id, txn_version: the id of the writer and the number of its write; each pair is
+            written once. None if not given.
         decision_topic: the topic for decisions that are too long for an offset's metadata.
-        on_replay_mismatch: ``fail`` or ``warn``, if a batch that was written before has other rows
-            now.
-        skip_lost_batch: the number of a batch to continue after although rows of it are lost.
+        on_replay_mismatch: ``fail`` or ``warn`` if a batch that was written before now has other
+            rows.
+        skip_lost_batch: the number of a batch to continue after, even though some of its rows are
+            lost.
         checkpoint: the directory of the stream's checkpoint; None for other writes.
-        registry: where the schema of values is, if they have one.
-        registered: that schema, when it has been asked for.
+        registry: the location of the schema of values, if they have one.
+        registered: that schema, once it has been requested.
     """
 
     topic: str | None
@@ -80,7 +81,7 @@ class SinkOptions:
 
 @hide_arguments
 def parse_sink_options(options: Mapping[str, str], *, streaming: bool = False) -> SinkOptions:
-    """Check the options of a write, the producer's settings among them.
+    """Validate the options of a write, including the producer's settings.
 
     Raises:
         ConfigError: if an option is missing, unknown, unsupported, out of range, or contradicts
@@ -97,7 +98,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool = False) -
         _check_needed(settings)
         defaults |= _TRANSACTION_DEFAULTS
     producer = SecretSettings(defaults | settings)
-    # Checked here on the driver, not first in each task.
+    # Validated here on the driver, not only in each task.
     with named_as_options(_NAMES):
         ProducerConfig(**producer)
     app_id, version = _text(given, "txnAppId"), whole(given, "txnVersion")
@@ -133,19 +134,23 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool = False) -
 
 
 def with_schema(options: SinkOptions, columns: StructType) -> SinkOptions:
-    """Return the options with the schema of values, if they have one, which the driver asks for
-    here.
+    """Return the options with the schemas of values and keys, if they have any. The driver requests
+    these here.
 
     Raises:
-        ConfigError: if there is no such schema, or the columns do not fit it.
+        ConfigError: if there is no such schema, or the columns do not match it.
     """
     if options.registry is None or "value" not in columns.names:
         return options
     from aioprod.spark.registered.encoding import check_value
     from aioprod.spark.registered.schemas import fetch_schema
 
+    if options.registry.key is not None and "key" not in columns.names:
+        raise ConfigError("option key.format needs the column key, which the data does not have")
     value = fetch_schema(options.registry)
-    check_value(value, columns["value"].dataType)
+    for each in (value, value.key):
+        if each is not None:
+            check_value(each, columns[each.options.column].dataType)
     return replace(options, registered=value)
 
 
@@ -155,7 +160,7 @@ def _check_needed(settings: Mapping[str, Any]) -> None:
             dotted = name.replace("_", ".")
             raise ConfigError(
                 f"option kafka.{dotted}={str(settings[name]).lower()} contradicts "
-                "delivery=exactly-once, the default: leave it away, "
+                "delivery=exactly-once, the default: leave it out, "
                 "or set delivery=at-least-once"
             )
 

@@ -1,7 +1,7 @@
-"""The data source ``aioprod``, which Spark calls first.
+"""The data source ``aioprod``: the class that Spark calls first.
 
-Spark does so in a new process each time, so each method imports only what it needs: importing is
-half of its time.
+Spark does so in a new process each time, so each method imports only what it needs: imports take
+half of the time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _COLUMNS = [
     StructField("timestamp", TimestampType()),
     StructField("timestampType", IntegerType()),
 ]
-_VALUE_PLACE = 1
+_KEY_PLACE, _VALUE_PLACE = 0, 1
 _HEADERS = StructField(
     "headers",
     ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
@@ -53,17 +53,24 @@ _HEADERS = StructField(
 
 
 def source_columns(
-    *, include_headers: bool, value_type: DataType | None = None, include_raw: bool = False
+    *,
+    include_headers: bool,
+    value_type: DataType | None = None,
+    key_type: DataType | None = None,
+    include_raw: bool = False,
 ) -> StructType:
-    """The columns of Spark's own Kafka source, name by name and type by type.
+    """Return the columns, with the same names and types as those of Spark's own Kafka source.
 
     Args:
-        value_type: of ``value``, if values are decoded.
-        include_raw: whether there is the column ``rawValue``.
+        value_type: the type of ``value``, if values are decoded.
+        key_type: the type of ``key``, if keys are decoded.
+        include_raw: True to add the column ``rawValue``.
     """
     columns = [*_COLUMNS, _HEADERS] if include_headers else [*_COLUMNS]
     if value_type is not None:
         columns[_VALUE_PLACE] = StructField("value", value_type)
+    if key_type is not None:
+        columns[_KEY_PLACE] = StructField("key", key_type)
     if include_raw:
         columns.append(StructField(RAW_VALUE, BinaryType()))
     return StructType(columns)
@@ -73,21 +80,21 @@ class KafkaDataSource(DataSource):
     """Kafka topics for ``spark.read``, ``spark.readStream``, ``df.write`` and ``df.writeStream``
     under ``format("aioprod")``.
 
-    Options and columns are those of Spark's own Kafka connector. Reading:
+    Options and columns are those of Spark's own Kafka connector. For reading:
     ``kafka.bootstrap.servers``, one of ``subscribe``, ``subscribePattern`` and ``assign``,
     ``startingOffsets`` and ``endingOffsets`` with their forms by timestamp,
     ``maxOffsetsPerTrigger``, ``minOffsetsPerTrigger``, ``minPartitions``, ``failOnDataLoss``,
-    ``includeHeaders`` and more: see docs/spark.md. Writing: ``kafka.bootstrap.servers``, ``topic``.
-    Further ``kafka.*`` options go to the client.
+    ``includeHeaders`` and others: see docs/spark.md. For writing: ``kafka.bootstrap.servers``,
+    ``topic``. Further ``kafka.*`` options are passed to the client.
 
-    Spark offers Python sinks the output modes append and complete, not update; write updates from
-    ``foreachBatch`` with ``df.write``.
+    Spark supports the output modes append and complete for Python sinks, but not update;
+    `write_updates` writes in this mode.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(dict(options))
-        # Spark pickles this object after it has asked for the columns.
-        self._found: tuple[RegisteredValue, DataType] | None = None
+        # Spark pickles this object after it has requested the columns.
+        self._found: tuple[RegisteredValue, DataType, DataType | None] | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -96,8 +103,9 @@ class KafkaDataSource(DataSource):
     def schema(self) -> StructType:
         from aioprod.spark.source_options import check_read_options
 
-        if "topic" not in self.options:  # with a topic it is a view to write to
-            # load() reports an invalid option; otherwise the stream would start and fail later.
+        if "topic" not in self.options:  # with a topic, it is a view to write to
+            # Invalid options are reported by load(); otherwise the stream would start and fail
+            # later.
             check_read_options(self.options)
         return self._columns()
 
@@ -111,13 +119,18 @@ class KafkaDataSource(DataSource):
             )
         if (found := self._registered()) is None:
             return source_columns(include_headers=headers)
-        value, kind = found
+        value, value_type, key_type = found
         return source_columns(
-            include_headers=headers, value_type=kind, include_raw=value.options.include_raw
+            include_headers=headers,
+            value_type=value_type,
+            key_type=key_type,
+            include_raw=value.options.include_raw,
         )
 
-    def _registered(self) -> tuple[RegisteredValue, DataType] | None:
-        """Return the schema of values and their type; ask the registry once for a read."""
+    def _registered(self) -> tuple[RegisteredValue, DataType, DataType | None] | None:
+        """Return the schemas, the type of values, and that of keys if they have a schema. Request
+        the schemas once per read.
+        """
         from aioprod.spark.source_options import registry_values
 
         if "topic" in self.options or (options := registry_values(self.options)) is None:
@@ -127,7 +140,8 @@ class KafkaDataSource(DataSource):
             from aioprod.spark.registered.schemas import fetch_schema
 
             value = fetch_schema(options)
-            self._found = value, spark_type(value)
+            key_type = None if value.key is None else spark_type(value.key)
+            self._found = value, spark_type(value), key_type
         return self._found
 
     def _source_options(self, *, streaming: bool) -> SourceOptions:
@@ -155,7 +169,7 @@ class KafkaDataSource(DataSource):
         fixed = self._columns().simpleString()
         if schema.simpleString() != fixed:
             raise ConfigError(
-                f"the columns of a read are fixed: leave .schema(...) away, and select from {fixed}"
+                f"the columns of a read are fixed: omit .schema(...), and select from {fixed}"
             )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -166,7 +180,7 @@ class KafkaDataSource(DataSource):
         if overwrite:
             raise ConfigError('Kafka topics can only be appended to: use .mode("append")')
         options = with_schema(parse_sink_options(self.options), schema)
-        check_columns(schema, options.topic, registered=options.registered is not None)
+        check_columns(schema, options.topic, registered=options.registered)
         return KafkaWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
@@ -174,7 +188,8 @@ class KafkaDataSource(DataSource):
         from aioprod.spark.sink_columns import check_columns
         from aioprod.spark.sink_options import parse_sink_options, with_schema
 
-        # Output mode complete asks for overwriting; as in Spark's own sink each result is appended.
+        # Output mode complete requests overwriting; as in Spark's own sink, each result is
+        # appended.
         options = with_schema(parse_sink_options(self.options, streaming=True), schema)
-        check_columns(schema, options.topic, registered=options.registered is not None)
+        check_columns(schema, options.topic, registered=options.registered)
         return KafkaStreamWriter(options, schema)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from aioprod.config.client import ClientConfig
 from aioprod.config.redaction import hide_arguments
 from aioprod.consumer.partition_reader import FetchSettings
 from aioprod.errors import ConfigError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.spark.admission import TriggerLimits
 from aioprod.spark.offsets import (
     EARLIEST,
@@ -24,6 +24,8 @@ from aioprod.spark.offsets import (
 )
 from aioprod.spark.options import (
     CLIENT_PREFIX,
+    DEAD_LETTER_TOPIC,
+    DEFAULT_PREFIX,
     SET_BY_SPARK,
     SINK_NAMES,
     SOURCE_NAMES,
@@ -45,7 +47,7 @@ from aioprod.types import TopicPartition
 if TYPE_CHECKING:
     from aioprod.spark.registered.schemas import RegisteredValue
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 _FETCH_NAMES = {
     "default.api.timeout.ms": "retry_limit_ms",
@@ -57,8 +59,8 @@ _FETCH_NAMES = {
     "check.crcs": "check_crcs",
     "client.rack": "client_rack",
 }
-# A task reads one partition, so the whole reply is that partition's; with Kafka's 1 MiB each
-# 10,000 small records would cost a round trip.
+# A task reads one partition, so the whole response belongs to it. With Kafka's 1 MiB, each 10,000
+# small records would cost a round trip.
 _PARTITION_FETCH_BYTES = 4 * 1024 * 1024
 _NAMES = dotted_names(ClientConfig)
 _CLIENT_NAMES = ("group.id", *sorted(set(_NAMES.values()) - SET_BY_SPARK.keys()), *_FETCH_NAMES)
@@ -66,12 +68,12 @@ _CLIENT_NAMES = ("group.id", *sorted(set(_NAMES.values()) - SET_BY_SPARK.keys())
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
-    """What to read: exactly one of the three is set.
+    """The topics or partitions to read: exactly one of the three attributes is set.
 
     Attributes:
-        topics: option ``subscribe``: names, separated by commas.
-        partitions: option ``assign``: ``{"topic": [0, 1]}``.
-        pattern: option ``subscribePattern``: a regular expression that a whole topic name must
+        topics: the option ``subscribe``: names, separated by commas.
+        partitions: the option ``assign``: ``{"topic": [0, 1]}``.
+        pattern: the option ``subscribePattern``: a regular expression that a whole topic name must
             match.
     """
 
@@ -80,7 +82,7 @@ class TopicSelection:
     pattern: str | None = None
 
     def describe(self) -> str:
-        """Return the selection as the user wrote it, for messages."""
+        """Return the selection in the user's form, for messages."""
         if self.pattern is not None:
             return f"subscribePattern={self.pattern}"
         if self.partitions:
@@ -89,29 +91,44 @@ class TopicSelection:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadLetterOptions:
+    """The destination of records whose values can't be decoded.
+
+    Attributes:
+        topic: the option ``deadLetterTopic``.
+        prefix: the option ``transactionalIdPrefix``, for the transactional ids and the group.
+    """
+
+    topic: str
+    prefix: str = DEFAULT_PREFIX
+
+
+@dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The checked options of a batch or stream read.
+    """The validated options of a batch or stream read.
 
     Attributes:
         bootstrap_servers: ``host:port``, separated by commas.
-        selection: topics or partitions to read.
-        starting: where to begin; default earliest (batch) or latest (stream).
-        ending: where a batch read stops (exclusive); default latest.
-        limits: how much a micro-batch takes.
-        min_partitions: minimum number of Spark tasks; partitions are split to reach it.
-        max_records_per_partition: maximum number of offsets in a Spark task.
-        fail_on_data_loss: whether lost offsets fail the query (default) or are skipped with a
-            warning.
-        include_headers: adds the column ``headers``.
-        fetch_offset_retries, fetch_offset_retry_interval_ms: how often, and after which pause, to
-            request ends again that went backwards.
-        poll_timeout_ms: maximum time without progress in a task (``kafkaConsumer.pollTimeoutMs``);
-            None: ``kafka.default.api.timeout.ms``.
-        typed: how JSON values are decoded (``value.format``), if they are.
-        registry: where the schema of values is, if they have one.
-        registered: that schema, when it has been asked for.
+        selection: the topics or partitions to read.
+        starting: the start; by default earliest (batch) or latest (stream).
+        ending: the end of a batch read (exclusive); by default latest.
+        limits: the limits on the size of a micro-batch.
+        min_partitions: the minimum number of Spark tasks; partitions are split to reach it.
+        max_records_per_partition: the maximum number of offsets in a Spark task.
+        fail_on_data_loss: True if lost offsets fail the query (the default), False if they are
+            skipped with a warning.
+        include_headers: add the column ``headers``.
+        fetch_offset_retries, fetch_offset_retry_interval_ms: the number of retries if end offsets
+            have decreased, and the pause before each.
+        poll_timeout_ms: the maximum time without progress in a task
+            (``kafkaConsumer.pollTimeoutMs``); None for ``kafka.default.api.timeout.ms``.
+        typed: the decoding of JSON values (``value.format``), if any.
+        registry: the location of the schema of values, if they have one.
+        registered: that schema, once it has been requested.
+        dead_letters: the destination of records whose values can't be decoded; None to use
+            ``mode``.
         group: the consumer group to commit positions to (``kafka.group.id``), to monitor its lag;
-            None: positions are not committed.
+            None to commit no positions.
         client: the other ``kafka.*`` settings without the prefix.
     """
 
@@ -130,17 +147,18 @@ class SourceOptions:
     typed: TypedOptions | None = None
     registry: RegistryOptions | None = None
     registered: RegisteredValue | None = None
+    dead_letters: DeadLetterOptions | None = None
     group: str | None = None
     client: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may have passwords
 
 
 @hide_arguments
 def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """Check the options of a read.
+    """Validate the options of a read.
 
     Raises:
-        ConfigError: if an option is missing, unknown, unsupported or malformed; the text names it
-            and what to write instead.
+        ConfigError: if an option is missing, unknown, unsupported or malformed; the message names
+            it and what to use instead.
     """
     given = lower_keys(options)
     client = client_settings(given, _CLIENT_NAMES, "read")
@@ -164,8 +182,9 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
         if (interval := whole(given, "fetchOffset.retryIntervalMs")) is None
         else interval,
         poll_timeout_ms=positive(given, "kafkaConsumer.pollTimeoutMs"),
-        typed=parse_typed_options(given),
+        typed=typed_values(given),
         registry=registry_values(given),
+        dead_letters=_dead_letters(given, streaming),
         group=client.pop("group.id", "").strip() or None,
         client=client,
     )
@@ -175,10 +194,10 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
 
 @hide_arguments
 def check_read_options(options: Mapping[str, str]) -> None:
-    """Check options before it is known whether a batch or a stream is read.
+    """Validate options before it is known whether a batch or a stream is read.
 
     Raises:
-        ConfigError: if they are wrong for both.
+        ConfigError: if they are invalid for both.
     """
     try:
         parse_source_options(options, streaming=True)
@@ -192,12 +211,43 @@ def check_read_options(options: Mapping[str, str]) -> None:
 
 
 def _check_client(options: SourceOptions) -> None:
-    """Check the client's settings here, before brokers are asked."""
+    """Validate the client's settings before any request to brokers."""
     with named_as_options({**_NAMES, **{name: dotted for dotted, name in _FETCH_NAMES.items()}}):
         ClientConfig(
             **{"bootstrap_servers": options.bootstrap_servers, **client_config(options.client)}
         )
         fetch_settings(options)
+
+
+def _dead_letters(given: Mapping[str, str], streaming: bool) -> DeadLetterOptions | None:
+    name, prefix = DEAD_LETTER_TOPIC, given.get("transactionalidprefix")
+    topic = given.get(name.lower(), "").strip()
+    if name.lower() not in given:
+        if prefix is not None:
+            raise ConfigError(f"option transactionalIdPrefix of a read needs {name}")
+        return None
+    if not topic:
+        raise ConfigError(f"option {name} is empty")
+    if not streaming:
+        raise ConfigError(
+            f"option {name} is for streams: a batch may be read several times. Set mode=permissive "
+            "and includeRawValue=true, and write the rows that are not decoded"
+        )
+    if "value.format" not in given:
+        raise ConfigError(f"option {name} needs value.format: binary values are not decoded")
+    if "mode" in given:
+        raise ConfigError(f"option {name} sets how malformed values are handled: leave mode out")
+    for other in ("minPartitions", "maxRecordsPerPartition"):
+        if other.lower() in given:
+            raise ConfigError(
+                f"options {name} and {other} can't be combined: dead letters are written once if "
+                "one task reads a partition"
+            )
+    selection = _selection(given)
+    read = {*selection.topics, *(each.topic for each in selection.partitions)}
+    if topic in read or (selection.pattern and re.fullmatch(selection.pattern, topic)):
+        raise ConfigError(f"option {name}={topic}: the query reads this topic; choose another")
+    return DeadLetterOptions(topic, prefix or DEFAULT_PREFIX)
 
 
 def _refuse_ends(given: Mapping[str, str]) -> None:
@@ -277,17 +327,24 @@ def wants_headers(options: Mapping[str, str]) -> bool:
 
 
 def typed_values(options: Mapping[str, str]) -> TypedOptions | None:
-    """Return how a read decodes values; None if they stay binary."""
-    return parse_typed_options(lower_keys(options))
+    """Return the decoding of values in a read; None if they stay binary."""
+    given = lower_keys(options)
+    typed = parse_typed_options(given)
+    if typed is None or DEAD_LETTER_TOPIC.lower() not in given:
+        return typed
+    return replace(typed, mode="dropmalformed")
 
 
 @hide_arguments
 def registry_values(options: Mapping[str, str]) -> RegistryOptions | None:
-    """Return where the schema of values is; None if they have none."""
+    """Return the location of the schema of values; None if they have none."""
     given = lower_keys(options)
     selection = _selection(given)
     topics = {*selection.topics, *(each.topic for each in selection.partitions)}
-    return parse_registry_options(given, topics.pop() if len(topics) == 1 else None)
+    found = parse_registry_options(given, topics.pop() if len(topics) == 1 else None)
+    if found is None or DEAD_LETTER_TOPIC.lower() not in given:
+        return found
+    return replace(found, mode="dropmalformed")
 
 
 def _selection(given: Mapping[str, str]) -> TopicSelection:
@@ -318,7 +375,7 @@ def _selection(given: Mapping[str, str]) -> TopicSelection:
 
 @hide_arguments
 def client_config(client: Mapping[str, str]) -> dict[str, Any]:
-    """Return the client's ``kafka.*`` settings of a read, as keyword arguments of
+    """Return a read's ``kafka.*`` settings for the client, as keyword arguments of
     `aioprod.cluster.client.ClusterClient`.
 
     Raises:

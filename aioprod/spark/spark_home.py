@@ -1,10 +1,10 @@
-"""A home for Spark in the user's cache, from which its Python processes import faster, and the
-order in which Java looks for classes.
+"""A Spark home in the user's cache from which Python processes import faster, and a class path on
+which Java finds classes faster.
 
-Spark puts ``python/lib/pyspark.zip`` of its home first on their path. It has source text only,
+Spark puts ``python/lib/pyspark.zip`` of its home first on their path. It contains only source code,
 which each process compiles again: 0.35 s of CPU, in a dozen processes for a query that reads and
-writes. In this home the zip file is a directory with a link to the installed package, whose modules
-are compiled; all else are links, too.
+writes. In this home, the zip file is a directory with a link to the installed package, whose
+modules are compiled. All other entries are links, too.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from aioprod.testing.cache import SetupError, cache_dir
 _ZIP: Final = "pyspark.zip"
 _PYTHON: Final = "python"
 _CLASS_PATH: Final = "spark.driver.extraClassPath"
-# The jars of most classes that a session loads, the largest number first. Java looks for a class in
-# one jar after the other, in no order, and Spark has 280.
+# The jars with most of the classes that a session loads, largest number first. Java searches for a
+# class in one jar after another, in arbitrary order, and Spark has 280.
 _FIRST_JARS: Final = (
     "spark-catalyst_",
     "spark-core_",
@@ -53,10 +53,10 @@ _FIRST_JARS: Final = (
 
 
 def quick_spark_home() -> Path | None:
-    """Return the home for the installed PySpark; make it if it is missing or out of date.
+    """Return the home for the installed PySpark; create it if it is missing or outdated.
 
     Returns:
-        The path, or None on Windows, where links need a privilege, and without a cache directory.
+        The path, or None on Windows, where links need a privilege, or without a cache directory.
     """
     installed = Path(pyspark.__file__).resolve().parent
     if os.name != "posix" or not (installed / _PYTHON / "lib" / _ZIP).is_file():
@@ -74,7 +74,7 @@ def quick_spark_home() -> Path | None:
 
 
 def _links(installed: Path) -> dict[str, Path]:
-    """Return what each link of the home leads to."""
+    """Return the target of each link in the home."""
     parts = {part.name: part for part in sorted(installed.iterdir()) if part.name != _PYTHON}
     libraries = sorted((installed / _PYTHON / "lib").iterdir())
     inner = {f"{_PYTHON}/lib/{part.name}": part for part in libraries if part.name != _ZIP}
@@ -90,15 +90,15 @@ def _make(home: Path, links: dict[str, Path]) -> None:
         temporary.rename(home)
     except OSError:
         shutil.rmtree(temporary, ignore_errors=True)
-        if not home.exists():  # another process has made it
+        if not home.exists():  # another process has created it
             raise
 
 
 def class_path_settings() -> dict[str, str]:
-    """Return the setting by which Java looks first into the jars that have most of the classes.
+    """Return the setting with which Java first searches the jars that contain most of the classes.
 
     Returns:
-        The setting; none if ``spark-defaults.conf`` has it, or without these jars.
+        The setting; empty if ``spark-defaults.conf`` has it, or without these jars.
     """
     home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
     defaults = Path(os.environ.get("SPARK_CONF_DIR") or home / "conf") / "spark-defaults.conf"

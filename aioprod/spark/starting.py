@@ -1,4 +1,4 @@
-"""Connecting where brokers may be away for a moment."""
+"""Starts clients while brokers may be temporarily unavailable."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from aioprod.net.backoff import Backoff
 from aioprod.spark.waiting import named_wait
 
 if TYPE_CHECKING:
-    # Imported late: tasks that only read do not need it.
+    # Imported on demand: tasks that only read do not need it.
     from aioprod.producer.producer import Producer
 
 
 async def start_producer(producer: Producer) -> None:
-    """Start a producer, within `max_block_ms`, which is how long it waits for brokers anywhere
-    else.
+    """Start a producer, within `max_block_ms`, which also limits its other waits for brokers.
 
     Raises:
-        KafkaError: as `start_patiently` does.
+        KafkaError: see `start_patiently`.
     """
     await start_patiently(
         producer.start, producer.config, producer.config.max_block_ms / 1000, "kafka.max.block.ms"
@@ -32,12 +31,12 @@ async def start_producer(producer: Producer) -> None:
 async def start_patiently(
     start: Callable[[], Awaitable[None]], config: ClientConfig, limit_s: float, setting: str
 ) -> None:
-    """Start a client within ``limit_s``, again and again while no broker answers.
+    """Start a client within ``limit_s``, with retries while no broker responds.
 
     Raises:
-        BrokerConnectionError: the last try that ended within the limit has failed.
-        KafkaTimeoutError: the limit, that of ``setting``, has passed during the first.
-        KafkaError: one answered, and takes no client like this.
+        BrokerConnectionError: if the last attempt that ended within the limit has failed.
+        KafkaTimeoutError: if the limit, that of ``setting``, has passed during the first attempt.
+        KafkaError: if a broker responded and does not accept this client.
     """
     backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random.Random())
     last_error: KafkaError | None = None
@@ -59,6 +58,6 @@ async def start_patiently(
                 on_failure=remember,
             )
     except KafkaTimeoutError as error:
-        if last_error is not None:  # it says more
+        if last_error is not None:  # it is more informative
             raise last_error from error
         raise

@@ -1,5 +1,5 @@
-"""The offsets of one stream on the driver: where it begins, where its micro-batches end, what is
-processed.
+"""The offsets of one stream on the driver: its start, the ends of its micro-batches, and the
+processed ones.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from aioprod.errors import KafkaError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.spark.admission import Admission
 from aioprod.spark.driver_client import DriverClient
 from aioprod.spark.group_positions import GroupPositions
@@ -18,12 +18,12 @@ from aioprod.spark.planning import available_offsets, initial_offsets, latest_of
 from aioprod.spark.positions import Position
 from aioprod.spark.source_options import SourceOptions
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 class StreamOffsets:
-    """Answers what a query asks its source between two micro-batches; each method may raise what
-    planning.py's functions raise.
+    """Answers Spark's calls to a source between two micro-batches. Each method may raise the errors
+    of planning.py's functions.
 
     Attributes:
         last_seen: the last known ends of the partitions; None before the first request.
@@ -39,19 +39,19 @@ class StreamOffsets:
         self.last_seen: Position | None = None
 
     def initial(self) -> Position:
-        """Return where a new query begins."""
+        """Return the position at which a new query begins."""
         return self._brokers.run(lambda client: initial_offsets(client, self._options))
 
     def end_at_present(self) -> None:
-        """Read only what exists now, in any number of micro-batches, and no partition that is
+        """Read only existing records, in any number of micro-batches, and no partitions that are
         created later.
         """
         self._target = self.latest()
-        # The rest at the end may be smaller than the minimum, and no more will come.
+        # The last micro-batch may be smaller than the minimum, and no more records follow.
         self._admission = Admission(replace(self._options.limits, min_offsets=None))
 
     def latest(self) -> Position:
-        """Return the present end of each partition."""
+        """Return the current end of each partition."""
         self.last_seen = self._brokers.run(lambda client: latest_offsets(client, self._options))
         return self.last_seen
 
@@ -60,7 +60,7 @@ class StreamOffsets:
 
         Args:
             start: the end of the previous micro-batch, which is processed.
-            limited: whether the options' limits apply.
+            limited: True if the options' limits apply.
         """
         self.processed(start)
         begin, latest = self._brokers.run(
@@ -74,8 +74,8 @@ class StreamOffsets:
                 tp: min(end, limits[tp]) for tp, end in latest.offsets.items() if tp in limits
             }
         ends = self._admission.end(begin, available, self._clock()) if limited else available
-        # Without new records it is the same, although a checkpoint of Spark's connector lacks ids:
-        # another end would be another micro-batch.
+        # Without new records, return the same position, even if it comes from a checkpoint of
+        # Spark's connector, which lacks ids: a different end would be another micro-batch.
         if ends is None or (ends == start.offsets and not start.recreated(latest)):
             return start
         return Position(ends, latest.topic_ids)
@@ -88,15 +88,15 @@ class StreamOffsets:
         return self._brokers.run(lambda client: plan_stream(client, self._options, start, end))
 
     def processed(self, end: Position) -> None:
-        """Commit ``end`` to the consumer group, if the options name one. Never fails the query."""
+        """Commit ``end`` to the consumer group, if the options name one. Failures do not affect the
+        query.
+        """
         group = self._group
         if group is None:
             return
         try:
             self._brokers.run(lambda client: group.commit(client, end.offsets))
-        except (
-            KafkaError
-        ) as error:  # no connection: the query's next request fails on it, not this one
+        except KafkaError as error:  # no connection: the query's next request fails, not this one
             log.warning("positions are not committed to a consumer group: %s", error)
 
     def close(self) -> None:

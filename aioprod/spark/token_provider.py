@@ -1,4 +1,4 @@
-"""Tokens for driver and tasks: each of them imports the same function."""
+"""Tokens for driver and tasks, which import the same function."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ _SETTING = "sasl_oauth_token_provider"
 
 
 class ImportedTokenProvider:
-    """A token provider given by its import path; the option ``kafka.sasl.oauth.token.provider``.
+    """A token provider that is given by its import path, in the option
+    ``kafka.sasl.oauth.token.provider``.
 
     Spark copies the settings of a write to its tasks. Only the path is copied, not the function or
-    object, which may have secrets or connections.
+    object, which may contain secrets or connections.
 
     Raises:
         ConfigError: if the path can't be imported, or is not an async function. The error does not
-            show the path: it may be a token, given by mistake.
+            show the path, because it may be a token that was given by mistake.
     """
 
     def __init__(self, path: str) -> None:
@@ -39,5 +40,5 @@ class ImportedTokenProvider:
 
 
 def _call_of(found: object) -> object:
-    """Return the ``__call__`` of a callable object; a class has none of its instances."""
+    """Return the ``__call__`` method of a callable object, but not that of a class's instances."""
     return None if isinstance(found, type) else getattr(found, "__call__", None)  # noqa: B004

@@ -1,5 +1,5 @@
-"""Says what a task, a plan or a commit waits for if that takes long: each wait has a limit, but the
-limits are minutes, and a stalled query must say why.
+"""Logs what a task, a plan or a commit is waiting for if it takes long. Each wait has a limit, but
+the limits are minutes, and the log must show why a query is stalled.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from contextlib import contextmanager
 
 from pyspark import TaskContext
 
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
-# Longer than any step takes while brokers and executors run, and shorter than all limits. Repeated
-# after twice as long each time.
+# Longer than any step takes while brokers and executors are running, and shorter than all limits.
+# The interval doubles each time.
 _FIRST_S = 10.0
 
 
 @contextmanager
 def named_wait(what: str, limit: str) -> Iterator[None]:
-    """Log after 10, 30, 70 ... seconds what the block does. Use it in a running event loop.
+    """Log what the block is doing after 10, 30, 70 ... seconds. Use it in a running event loop.
 
     Args:
-        what: what the block does, such as "waiting for rows from Spark".
+        what: a description of the block, such as "waiting for rows from Spark".
         limit: the setting that ends the wait.
     """
     loop = asyncio.get_running_loop()
@@ -45,7 +45,7 @@ def named_wait(what: str, limit: str) -> Iterator[None]:
 
 
 def _here() -> str:
-    """Return the name of the task by which Spark logs it."""
+    """Return the name of the task in Spark's logs."""
     context = TaskContext.get()
     if context is None:
         return "driver"

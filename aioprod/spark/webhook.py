@@ -13,33 +13,32 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 _MAX_WAITING = 100
 _REQUEST_LIMIT_S = 5.0
 _PAUSES_S = (1.0, 3.0)
-"""Between the three attempts."""
+"""The pause between the three attempts."""
 
 _CLOSE_LIMIT_S = 10.0
 _TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """urllib would follow with a GET, without the alert."""
+    """Refuses redirects: urllib would follow them with a GET, without the alert."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
 class Webhook:
-    """POSTs documents as JSON to ``http://`` or ``https://`` addresses, in their order, in a
-    thread.
+    """POSTs documents as JSON to ``http://`` or ``https://`` addresses, in order, in a thread.
 
-    Each has three attempts of at most 5 seconds; what then fails is logged and dropped, also a
-    document behind 100 others that wait. Logs name the host only: the rest of such an address is
-    often a secret.
+    Each has three attempts of at most 5 seconds. If all fail, the document is logged as lost and
+    dropped; so is a document if 100 others are waiting. Logs contain only the host, because the
+    rest of such an address is often secret.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class Webhook:
         """Start the thread.
 
         Raises:
-            ValueError: if ``url`` is not an address of HTTP or HTTPS.
+            ValueError: if ``url`` is not an HTTP or HTTPS URL.
         """
         check_url(url)
         self._url = url
@@ -66,15 +65,15 @@ class Webhook:
         self._thread.start()
 
     def send(self, document: Mapping[str, Any]) -> None:
-        """Send a document soon."""
+        """Queue a document for sending."""
         try:
             self._waiting.put_nowait(document)
         except queue.Full:
             log.error("webhook %s: %s alerts wait already; one is lost", self._host, _MAX_WAITING)
 
     def close(self, limit_s: float = _CLOSE_LIMIT_S) -> None:
-        """Send what waits, and end the thread; what takes longer than ``limit_s`` seconds is
-        lost, which is logged.
+        """Send the waiting documents, and end the thread. Documents that can't be sent within
+        ``limit_s`` seconds are lost, which is logged.
         """
         deadline = time.monotonic() + limit_s
         try:
@@ -96,7 +95,7 @@ class Webhook:
                 log.error("webhook %s: an alert is lost: %s", self._host, failure)
 
     def _deliver(self, body: bytes) -> str | None:
-        """Return why the document could not be delivered, None if it was."""
+        """Return why the document could not be delivered, or None if it was."""
         failure: str | None = None
         for pause in (*self._pauses_s, None):
             failure, again = self._post(body)
@@ -105,7 +104,7 @@ class Webhook:
         return failure
 
     def _post(self, body: bytes) -> tuple[str | None, bool]:
-        """Return what went wrong, None if nothing, and whether another attempt may help."""
+        """Return the error, or None if there is none, and whether another attempt may succeed."""
         request = urllib.request.Request(
             self._url, body, {"Content-Type": "application/json"}, method="POST"
         )
@@ -122,10 +121,10 @@ class Webhook:
 
 
 def check_url(url: str) -> str:
-    """Return the address if it is one of HTTP or HTTPS.
+    """Return the address if it is an HTTP or HTTPS URL.
 
     Raises:
-        ValueError: if it is not; the text does not have the address, which may be a secret.
+        ValueError: if it is not. The message does not contain the address, which may be secret.
     """
     try:
         parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""The Python processes that Spark reuses for one task, plan or commit after the other."""
+"""The Python processes that Spark reuses for several tasks, plans or commits."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from collections.abc import Callable
 from importlib.abc import MetaPathFinder
 from typing import Any
 
-# Spark sets it in processes that it reuses.
+# Spark sets this in processes that it reuses.
 _REUSED = "SPARK_REUSE_WORKER"
-# A write leaves far fewer objects; PySpark, pandas and pyarrow have 90,000.
+# A write leaves far fewer objects than this; PySpark, pandas and pyarrow have 90,000.
 _MANY_OBJECTS = 20_000
 # Frozen objects are never collected, and users' functions run in these processes too.
 _MOST_OBJECTS = 300_000
@@ -25,7 +25,7 @@ _sockets: dict[int, int] | None = None
 
 
 def is_reused() -> bool:
-    """Return whether Spark started this process, and uses it again."""
+    """Return whether Spark started this process and reuses it."""
     return _REUSED in os.environ
 
 
@@ -34,8 +34,8 @@ def freeze_modules() -> None:
 
     Spark's daemon collects garbage after each use of a process. It takes 45 ms of CPU to traverse
     the objects of loaded modules, which are never garbage, in four processes for each batch that is
-    written, and as many for one that is read. Freezing is repeated only after as many objects were
-    loaded again. Processes that Spark did not start are not changed.
+    written, and in another four for each batch that is read. Modules are frozen again only after
+    the same number of objects has been loaded. Processes that Spark did not start are not changed.
     """
     global _modules_before  # one process, one collector
     if not is_reused() or len(sys.modules) == _modules_before:
@@ -50,9 +50,9 @@ def postpone_pandas() -> None:
     """Let pyarrow work without pandas until something else imports pandas.
 
     pyarrow imports it when it first converts a Python object: 0.3 s of CPU in each new process,
-    and neither the source nor the sink uses it. As soon as pandas is imported, by a user's function
-    for example, pyarrow's state is what it is in a new process. Processes that Spark did not start
-    are not changed.
+    and neither the source nor the sink uses it. As soon as pandas is imported, for example by a
+    user's function, pyarrow's state is the same as in a new process. Processes that Spark did not
+    start are not changed.
     """
     if not is_reused() or "pandas" in sys.modules:
         return
@@ -61,7 +61,7 @@ def postpone_pandas() -> None:
     import pyarrow as pa  # type: ignore[import-untyped]
 
     known = getattr(pa.lib, "_pandas_api", None)
-    # A version of pyarrow that can't be made to look again is left alone.
+    # Do nothing for versions of pyarrow that can't be made to look again.
     if known is not None and type(known).__init__ is not object.__init__:
         finder = _PandasFinder(known.__init__)
         sys.meta_path.insert(0, finder)
@@ -70,10 +70,10 @@ def postpone_pandas() -> None:
 
 
 class _PandasFinder(MetaPathFinder):
-    """Hides pandas from pyarrow's first look, and is gone with the next import of pandas.
+    """Hides pandas from pyarrow's first lookup, and removes itself at the next import of pandas.
 
     Args:
-        look_again: makes pyarrow look for pandas again.
+        look_again: a function that makes pyarrow look for pandas again.
     """
 
     def __init__(self, look_again: Callable[[], None]) -> None:
@@ -89,8 +89,8 @@ class _PandasFinder(MetaPathFinder):
 
 
 class TaskPart:
-    """What Spark pickles for its tasks. Unpickling one is the first that a task does here, so it
-    asks for the rest of the task at once.
+    """The base class of objects that Spark pickles for its tasks. A task begins with unpickling
+    one, which therefore requests the rest of the task immediately.
     """
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -99,31 +99,31 @@ class TaskPart:
 
 
 def acknowledge_at_once() -> None:
-    """Acknowledge what Spark has sent to this process.
+    """Acknowledge the data that Spark has sent to this process.
 
-    Spark sends a task in two small writes, and keeps the second until the first is acknowledged
-    (Nagle's algorithm). In a process that is reused the kernel delays that by 40 ms, to send it
-    together with data, which are sent only when the task has all it needs.
+    Spark sends a task in two small writes, and the second waits until the first is acknowledged
+    (Nagle's algorithm). In a reused process, the kernel delays the acknowledgement by 40 ms to send
+    it together with data, but the task sends data only after it has received everything.
     """
-    global _sockets  # later the process has connections to brokers, too
+    global _sockets  # later, the process also has connections to brokers
     if _sockets is None:
         _sockets = _tcp_sockets() if is_reused() and hasattr(socket, "TCP_QUICKACK") else {}
     for number, inode in _sockets.items():
         with contextlib.suppress(OSError):  # closed meanwhile
             if os.fstat(number).st_ino == inode:
                 with socket.socket(fileno=os.dup(number)) as copy:
-                    # The kernel returns to delaying when data are sent.
+                    # The kernel delays acknowledgements again when data is sent.
                     copy.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 def _tcp_sockets() -> dict[int, int]:
-    """Return the inodes of open TCP sockets by file descriptor. No copy of them stays open: the
-    owner of a socket ends its connection by closing it.
+    """Return the inodes of open TCP sockets by file descriptor. No duplicate of them stays open,
+    because the owner of a socket closes the connection by closing it.
     """
     found = {}
     with contextlib.suppress(OSError):  # no /proc
         for number in map(int, os.listdir(_OPEN_FILES)):
-            with contextlib.suppress(OSError):  # closed meanwhile, as the listing itself
+            with contextlib.suppress(OSError):  # closed meanwhile, like the listing itself
                 if not stat.S_ISSOCK(os.fstat(number).st_mode):
                     continue
                 with socket.socket(fileno=os.dup(number)) as copy:

@@ -37,16 +37,16 @@ class BrowserPage:
         self.complaints: list[str] = []
 
     async def read(self) -> None:
-        """Take what the browser tells, until the connection ends."""
+        """Take what the browser shows, until the connection ends."""
         async for message in self._socket:
-            told = message.json()
-            waiting = self._waiting.pop(told.get("id"), None)
+            reported = message.json()
+            waiting = self._waiting.pop(reported.get("id"), None)
             if waiting is not None and not waiting.done():
-                waiting.set_result(told)
-            if told.get("method") in ("Log.entryAdded", "Runtime.exceptionThrown"):
-                self.complaints.append(str(told["params"]))
-            if told.get("method") == "Runtime.consoleAPICalled":
-                self.complaints.append(str(told["params"]["args"]))
+                waiting.set_result(reported)
+            if reported.get("method") in ("Log.entryAdded", "Runtime.exceptionThrown"):
+                self.complaints.append(str(reported["params"]))
+            if reported.get("method") == "Runtime.consoleAPICalled":
+                self.complaints.append(str(reported["params"]["args"]))
 
     async def call(self, method: str, **params: Any) -> dict[str, Any]:
         """Call a method of the protocol."""
@@ -54,18 +54,18 @@ class BrowserPage:
         waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
         await self._socket.send_json({"id": number, "method": method, "params": params})
         async with asyncio.timeout(_CALL_LIMIT_S):
-            told = await waiting
-        assert "error" not in told, f"{method}: {told['error']}"
-        result: dict[str, Any] = told["result"]
+            reported = await waiting
+        assert "error" not in reported, f"{method}: {reported['error']}"
+        result: dict[str, Any] = reported["result"]
         return result
 
     async def evaluate(self, expression: str) -> Any:
         """Return the value of a JavaScript expression."""
-        told = await self.call(
+        reported = await self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
-        assert "exceptionDetails" not in told, told
-        return told["result"].get("value")
+        assert "exceptionDetails" not in reported, reported
+        return reported["result"].get("value")
 
     async def wait_for(self, condition: str) -> None:
         """Wait until a JavaScript expression is true."""
@@ -88,8 +88,10 @@ class BrowserPage:
 
     async def screenshot(self) -> bytes:
         """Return the whole page as PNG."""
-        told = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
-        return base64.b64decode(told["data"])
+        reported = await self.call(
+            "Page.captureScreenshot", format="png", captureBeyondViewport=True
+        )
+        return base64.b64decode(reported["data"])
 
 
 @contextmanager
@@ -116,15 +118,15 @@ def running_browser(browser: str, directory: Path) -> Iterator[int]:
             process.kill()
 
 
-def _port(process: subprocess.Popen[bytes], told: Path) -> int:
+def _port(process: subprocess.Popen[bytes], reported: Path) -> int:
     """Wait until the browser has written its port."""
     until = time.monotonic() + _START_LIMIT_S
     while time.monotonic() < until:
         assert process.poll() is None, "the browser has ended"
-        if told.exists() and (lines := told.read_text().splitlines()):
+        if reported.exists() and (lines := reported.read_text().splitlines()):
             return int(lines[0])
         time.sleep(0.02)
-    raise TimeoutError(f"the browser has not told its port within {_START_LIMIT_S} s")
+    raise TimeoutError(f"the browser has not reported its port within {_START_LIMIT_S} s")
 
 
 @asynccontextmanager

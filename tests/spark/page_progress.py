@@ -9,10 +9,10 @@ from uuid import UUID
 from aioprod.spark import QueryProgress, QuerySigns
 
 BEGAN_AT = 1_800_000_000.0
-FIGURES, REJECTED = "flights: delays", "flights: dead letters"
+NUMBERS, REJECTED = "flights: delays", "flights: dead letters"
 
 
-def batch(number: int = 0, query: str = FIGURES, **changes: Any) -> QueryProgress:
+def batch(number: int = 0, query: str = NUMBERS, **changes: Any) -> QueryProgress:
     """A micro-batch of two partitions; ``changes`` are fields of `QueryProgress`."""
     fields: dict[str, Any] = {
         "query": query,
@@ -40,7 +40,7 @@ def rejected(number: int = 0, count: int = 3, **changes: Any) -> QueryProgress:
 
 
 def signs_of(clock: Callable[[], float], limit_s: float | None = 30) -> QuerySigns:
-    """Signs of life with a clock of the test."""
+    """Reports of queries with a clock of the test."""
     signs = QuerySigns(limit_s)
     signs._clock = clock
     return signs

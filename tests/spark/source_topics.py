@@ -18,7 +18,7 @@ from aioprod.spark.reading import read_range
 from aioprod.spark.source_options import SourceOptions, parse_source_options
 
 
-def send(servers: str, topic: str, compression_type: str = "none", **columns: Any) -> None:
+def send(servers: str, topic: str, compression_type: Any = "none", **columns: Any) -> None:
     """Rows by the columns of ``Producer.send_arrow``."""
 
     async def send_all() -> None:
@@ -73,7 +73,7 @@ def stream(servers: str, **options: str) -> Iterator[KafkaStreamReader]:
 def stream_values(
     reader: KafkaStreamReader, start: dict[str, Any], end: dict[str, Any]
 ) -> list[str]:
-    """What the tasks of a micro-batch read."""
+    """Return the values that the tasks of a micro-batch read."""
     return [
         value.decode()
         for partition in reader.partitions(start, end)

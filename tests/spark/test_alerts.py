@@ -15,7 +15,7 @@ import pytest
 from aioprod.spark.alerts import Alert, AlertRules
 from aioprod.spark.webhook import Webhook, check_url
 
-from .page_progress import FIGURES, REJECTED, batch, rejected
+from .page_progress import NUMBERS, REJECTED, batch, rejected
 
 QUICK: dict[str, Any] = {"pauses_s": (0.01, 0.01)}
 
@@ -73,51 +73,53 @@ def lags(rules: AlertRules, *values: int | None) -> None:
         rules.add(batch(lag=lag))
 
 
-def test_a_lag_is_told_once_until_it_has_fallen_to_half_of_its_limit() -> None:
-    told: list[Alert] = []
-    rules = AlertRules("flights", told.append, lag_limit=100)
+def test_a_lag_is_reported_once_until_it_has_fallen_to_half_of_its_limit() -> None:
+    reported: list[Alert] = []
+    rules = AlertRules("flights", reported.append, lag_limit=100)
     lags(rules, 0, 100, None, 101, 5_000, 99, 101, 51, 50, 0, 200)
-    assert [(alert.alert, alert.value) for alert in told] == [
+    assert [(alert.alert, alert.value) for alert in reported] == [
         ("lag", 101),
         ("lag-over", 50),
         ("lag", 200),
     ]
-    assert told[0] == Alert(
-        "lag", "flights", f"{FIGURES}: the lag is 101 records, more than 100", FIGURES, 101, 100
+    assert reported[0] == Alert(
+        "lag", "flights", f"{NUMBERS}: the lag is 101 records, more than 100", NUMBERS, 101, 100
     )
-    assert rules.exceeded() == [f"{FIGURES}: the lag is 200 records, more than 100"]
+    assert rules.exceeded() == [f"{NUMBERS}: the lag is 200 records, more than 100"]
     lags(rules, 100)
     assert rules.exceeded() == []  # the alert stands, but the run ends below its limit
 
 
 def test_each_query_has_its_own_lag() -> None:
-    told: list[Alert] = []
-    rules = AlertRules("flights", told.append, lag_limit=0)
+    reported: list[Alert] = []
+    rules = AlertRules("flights", reported.append, lag_limit=0)
     rules.add(batch(lag=1))
     rules.add(rejected(lag=2))
-    assert [(alert.query, alert.value) for alert in told] == [(FIGURES, 1), (REJECTED, 2)]
+    assert [(alert.query, alert.value) for alert in reported] == [(NUMBERS, 1), (REJECTED, 2)]
     assert len(rules.exceeded()) == 2
 
 
 def test_dead_letters_are_counted_over_the_run() -> None:
-    told: list[Alert] = []
-    rules = AlertRules("flights", told.append, dead_letter_limit=5)
+    reported: list[Alert] = []
+    rules = AlertRules("flights", reported.append, dead_letter_limit=5)
     for count in (3, 2, 0):
         rules.add(rejected(count=count))
-    assert told == [] == rules.exceeded()
+    assert reported == [] == rules.exceeded()
     for count in (1, 4):
         rules.add(rejected(count=count))
-    assert [(alert.alert, alert.value, alert.limit) for alert in told] == [("dead-letters", 6, 5)]
+    assert [(alert.alert, alert.value, alert.limit) for alert in reported] == [
+        ("dead-letters", 6, 5)
+    ]
     assert rules.exceeded() == [f"{REJECTED}: 10 dead letters in this run, more than 5"]
 
 
-def test_without_limits_only_a_failure_is_told() -> None:
-    told: list[Alert] = []
-    rules = AlertRules("flights", told.append)
+def test_without_limits_only_a_failure_is_reported() -> None:
+    reported: list[Alert] = []
+    rules = AlertRules("flights", reported.append)
     rules.add(batch(lag=10**9))
     rules.add(rejected(count=10**6))
     rules.fail("disk full")
-    assert [alert.document() for alert in told] == [
+    assert [alert.document() for alert in reported] == [
         {
             "alert": "failed",
             "pipeline": "flights",
@@ -141,7 +143,7 @@ def test_alerts_arrive_as_json_in_their_order(receiver: Receiver) -> None:
     assert receiver.received == [{"number": 0}, {"number": 1}, {"number": 2}]
 
 
-def test_a_busy_address_is_asked_again_and_a_refusal_is_not(
+def test_a_busy_address_gets_another_request_and_a_refusal_does_not(
     receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.statuses = [503, 429, 200, 403, 302, 500, 500, 500]

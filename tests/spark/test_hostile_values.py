@@ -1,4 +1,4 @@
-"""Values that are made to do harm are malformed ones for a read of Spark."""
+"""A Spark read treats hostile values as malformed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import pytest
 from aioprod import ConfigError, DecodingLimits
 from aioprod.errors import CorruptRecordError
 from aioprod.schema_registry import Schema, SchemaRegistry
-from aioprod.spark.registered.columns import reader_of, spark_shape
 from aioprod.spark.registered.options import parse_registry_options
-from aioprod.spark.registered.rows import RegisteredRows
+from aioprod.spark.registered.rows import RegisteredColumn, RegisteredRows
 from aioprod.spark.registered.schemas import RegisteredValue
 from aioprod.testing.registry import EmbeddedSchemaRegistry
 from tests.schema_registry import hostile
@@ -42,9 +41,7 @@ async def rows_of(registry: SchemaRegistry, case: hostile.Hostile, mode: str) ->
     )
     assert options is not None
     value = RegisteredValue(options, schema_of_query(case), 1, 1)
-    reader = reader_of(value, registry)
-    kind = spark_shape((await reader.own_types()).arrow)
-    return RegisteredRows(value, registry, reader, kind)
+    return RegisteredRows(value, registry, [await RegisteredColumn.open(value, registry)])
 
 
 def batch(data: bytes) -> pa.RecordBatch:

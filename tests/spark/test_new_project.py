@@ -8,19 +8,24 @@ import re
 import subprocess
 import sys
 import tomllib
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 import aioprod
 from aioprod import cli
-from aioprod.demo.spark_cluster import spark_environment
+from aioprod.cli.pipeline import FORMATS, SINKS
+from aioprod.demo.spark_cluster import SparkCluster, bare_python, spark_environment
 from aioprod.testing import EmbeddedCluster
+from tests.waiting import programs_per_core
 
+from .other_pyspark import INSTALL_TIMEOUT_S, pyspark_environment
 from .source_topics import send
 
 ROOT = Path(aioprod.__file__).parent.parent
 TEMPLATE = ROOT / "aioprod" / "spark" / "template"
+PYSPARK = {"delta": "4.2.1"}
 EVENT = '{"id": "1", "item": "tea", "price": 4.50, "at": "2026-01-31T%sZ"}'
 
 
@@ -44,8 +49,13 @@ def test_the_project_has_its_own_names(tmp_path: Path, capsys: pytest.CaptureFix
     project = tmp_path / "orders-by-hour"
     output = capsys.readouterr().out
     assert f"next: cd {project}" in output
+    package = [f"orders_by_hour/{name}.py" for name in ("__init__", "job", "schema", "sink")]
+    tests = ("__init__", "conftest", "events", "outputs", "test_job", "test_sink")
     assert files_of(project) == [
-        path.replace("my_pipeline", "orders_by_hour") for path in files_of(TEMPLATE)
+        *(".github/workflows/test.yml", ".gitignore", "Dockerfile", "README.md"),
+        *package,
+        *(f"orders_by_hour/tests/{name}.py" for name in tests),
+        "pyproject.toml",
     ]
     for name in files_of(project):
         text = (project / name).read_text(encoding="utf-8")
@@ -56,6 +66,63 @@ def test_the_project_has_its_own_names(tmp_path: Path, capsys: pytest.CaptureFix
     settings = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
     assert settings["project"]["name"] == "orders-by-hour"
     assert settings["project"]["scripts"] == {"orders-by-hour": "orders_by_hour.job:main"}
+
+
+@pytest.mark.parametrize("sink", SINKS)
+@pytest.mark.parametrize("form", FORMATS)
+def test_only_the_parts_of_its_sink_and_format_are_in_it(
+    tmp_path: Path, sink: str, form: str
+) -> None:
+    assert new(tmp_path, "orders", "--sink", sink, "--format", form) == 0
+    project = tmp_path / "orders"
+    names = {path.name for path in (project / "orders").rglob("*.py")}
+    kept = {"job.py", "sink.py", "schema.py", "events.py", "outputs.py", "test_job.py"}
+    assert names == kept | {"__init__.py", "conftest.py"} | (
+        {"test_sink.py"} if sink == "kafka" else set()
+    )
+    text = {name: (project / name).read_text(encoding="utf-8") for name in files_of(project)}
+    others = {*SINKS, *FORMATS} - {sink, form}
+    for name, each in text.items():
+        assert "<!--" not in each and "# if" not in each and "# end" not in each, name
+        assert not re.search(rf"(sink|outputs|schema|events)_({'|'.join(others)})\b", each), name
+        if name.endswith(".py"):
+            compile(each, name, "exec")
+    settings = tomllib.loads(text["pyproject.toml"])["project"]["dependencies"]
+    assert ("aioprod[schema-registry]" in settings) == (form == "avro")
+    pins = [each.removeprefix("pyspark==").removesuffix(".*") for each in settings[1:]]
+    assert [pin for pin in pins if pin[0] == "4"] == [
+        version.rpartition(".")[0] for name, version in PYSPARK.items() if name == sink
+    ]
+    kind = "aioprod" if sink == "kafka" else sink
+    assert f'writeStream.format("{kind}")' in text["orders/sink.py"]
+    assert f'"value.format": "{"avro" if form == "avro" else "json"}"' in text["orders/schema.py"]
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen"),
+    [
+        ("a", ()),
+        ("orders-by-hour", ()),
+        ("orders", ("--sink", "parquet", "--format", "avro")),
+        ("orders", ("--sink", "delta", "--format", "debezium")),
+    ],
+    ids=["a", "orders-by-hour", "parquet-avro", "delta-debezium"],
+)
+def test_its_lint_passes(tmp_path: Path, name: str, chosen: tuple[str, ...]) -> None:
+    assert new(tmp_path, name, *chosen) == 0
+    workflow = (tmp_path / name / ".github" / "workflows" / "test.yml").read_text()
+    readme = (tmp_path / name / "README.md").read_text()
+    lint, test = re.findall(r"run: python (-m (?:ruff|pytest).*)", workflow)
+    assert f"{lint} && python {test}" in readme
+    done = subprocess.run(
+        [sys.executable, *lint.split(), "--no-cache"],
+        cwd=tmp_path / name,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,29 +159,73 @@ def test_names_that_python_or_spark_would_mistake_are_refused(
     assert files_of(tmp_path) == []
 
 
-@pytest.mark.spark
-@pytest.mark.timeout(300)
-def test_its_tests_pass_as_they_are(tmp_path: Path) -> None:
-    """In a process of its own, with a Spark session of its own."""
-    assert new(tmp_path, "orders-by-hour") == 0
+def run_tests(project: Path, *arguments: str, **environment: str) -> str:
+    """Run the project's tests in a process of its own, with a Spark session of its own."""
     paths = [str(ROOT), str(ROOT / "aioprod" / "spark" / "registration")]
+    if given := environment.get("PYTHONPATH"):
+        paths.insert(0, given)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q"],
-        cwd=tmp_path / "orders-by-hour",
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        [sys.executable, "-m", "pytest", "-q", *arguments],
+        cwd=project,
+        env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=380 * programs_per_core(),
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "5 passed" in done.stdout
+    return done.stdout
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("quick_python")
 @pytest.mark.timeout(400)
-def test_its_lines_for_spark_submit_run_the_job(tmp_path: Path) -> None:
-    """On this machine; the package of the project is found, and so is aioprod."""
+@pytest.mark.parametrize(
+    ("chosen", "passed"),
+    [
+        ("minutes or dead_letters", 2),
+        pytest.param("test", 6, marks=pytest.mark.interop, id="all"),
+    ],
+)
+def test_its_tests_pass_as_they_are(tmp_path: Path, chosen: str, passed: int) -> None:
+    assert new(tmp_path, "orders-by-hour") == 0
+    assert f"{passed} passed" in run_tests(tmp_path / "orders-by-hour", "-k", chosen)
+
+
+@pytest.mark.interop
+@pytest.mark.spark
+@pytest.mark.usefixtures("quick_python")
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("sink", "form"), [("kafka", "avro"), ("kafka", "debezium"), ("parquet", "json")]
+)
+def test_the_tests_of_other_sinks_and_formats_pass(tmp_path: Path, sink: str, form: str) -> None:
+    assert new(tmp_path, "orders", "--sink", sink, "--format", form) == 0
+    assert f"{6 if sink == 'kafka' else 5} passed" in run_tests(tmp_path / "orders")
+
+
+@pytest.mark.interop
+@pytest.mark.spark
+@pytest.mark.timeout(INSTALL_TIMEOUT_S + 400)
+@pytest.mark.parametrize(("sink", "form"), [("delta", "avro")])
+def test_the_tests_of_tables_pass_with_their_pyspark(tmp_path: Path, sink: str, form: str) -> None:
+    environment = pyspark_environment(PYSPARK[sink])
+    assert new(tmp_path, "orders", "--sink", sink, "--format", form) == 0
+    path = environment["PYTHONPATH"]
+    assert "5 passed" in run_tests(tmp_path / "orders", PYTHONPATH=path, SPARK_HOME="")
+
+
+@pytest.mark.interop  # takes 60 s; tests/demo/test_demo_cluster.py submits in the same way
+@pytest.mark.spark
+@pytest.mark.usefixtures("quick_python")
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("where", ["in one process", "on a standalone cluster"])
+def test_its_lines_for_spark_submit_run_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """The package of the project is found, and so is aioprod. The executors of the cluster, in
+    processes of their own, have a Python without both.
+    """
     assert new(tmp_path, "orders-by-hour") == 0
     project = tmp_path / "orders-by-hour"
     readme = (project / "README.md").read_text(encoding="utf-8")
@@ -128,12 +239,20 @@ def test_its_lines_for_spark_submit_run_the_job(tmp_path: Path) -> None:
         "PYSPARK_PYTHON": sys.executable,
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
     }
-    with EmbeddedCluster.in_thread() as broker:
+    with ExitStack() as stack:
+        broker = stack.enter_context(EmbeddedCluster.in_thread())
+        master = "local[2]"
+        if where == "on a standalone cluster":
+            # The executors' Python is the first on the workers' path.
+            bare = bare_python(tmp_path / "python").parent
+            monkeypatch.setenv("PATH", os.pathsep.join([str(bare), os.environ["PATH"]]))
+            master = stack.enter_context(SparkCluster(tmp_path / "cluster")).master_url
+            del environment["PYSPARK_PYTHON"]
         broker.create_topic("orders-by-hour", 2)
         for value in (EVENT % "10:00:10", EVENT % "11:00:00", "no event"):
             send(broker.bootstrap_servers, "orders-by-hour", value=[value.encode()])
         for given, used in (
-            ("spark://HOST:7077", "local[2]"),
+            ("spark://HOST:7077", master),
             ("HOST:9092", broker.bootstrap_servers),
             ("DIRECTORY", str(tmp_path / "checkpoint")),
         ):
@@ -145,7 +264,7 @@ def test_its_lines_for_spark_submit_run_the_job(tmp_path: Path) -> None:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=380,
+            timeout=380 * programs_per_core(),
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr

@@ -20,13 +20,13 @@ from urllib.parse import urlsplit
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from aioprod import page_server
+from aioprod.page_server import PageServer, Reply, parse_address
 from aioprod.spark.page import PageError, ProgressPage
-from aioprod.spark.page import server as page_server
 from aioprod.spark.page.history import MAX_BATCHES, MAX_PARTITIONS, MAX_QUERIES, ProgressHistory
 from aioprod.spark.page.metrics import scrape
-from aioprod.spark.page.server import PageServer, Reply, parse_address
 
-from .page_progress import BEGAN_AT, FIGURES, REJECTED, batch, rejected, signs_of
+from .page_progress import BEGAN_AT, NUMBERS, REJECTED, batch, rejected, signs_of
 
 HTML = (files("aioprod.spark.page") / "page.html").read_text(encoding="utf-8")
 
@@ -72,17 +72,19 @@ def samples(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
 # -- the document ----------------------------------------------------------------------------------
 
 
-def test_the_document_has_the_figures_of_the_micro_batches() -> None:
+def test_the_document_has_the_numbers_of_the_micro_batches() -> None:
     history = ProgressHistory("flights", lag_limit=100, clock=lambda: BEGAN_AT + 60)
     for number in (0, 1):
-        history.add(batch(number, rows=1_000 + number))
+        sizes = {"input": {"bytes": 5_000}} if number else {}
+        skew = 1.5 if number else None
+        history.add(batch(number, rows=1_000 + number, observed=sizes, skew=skew))
         history.add(rejected(number, count=3 + number))
     document = history.document()
     assert json.loads(json.dumps(document, allow_nan=False)) == document
-    letters, figures = document["queries"]
-    assert (letters["query"], figures["query"]) == (REJECTED, FIGURES)
-    assert figures == {
-        "query": FIGURES,
+    letters, measured = document["queries"]
+    assert (letters["query"], measured["query"]) == (REJECTED, NUMBERS)
+    assert measured == {
+        "query": NUMBERS,
         "batch_id": 1,
         "reported_at": BEGAN_AT + 60,
         "batches": 2,
@@ -99,12 +101,17 @@ def test_the_document_has_the_figures_of_the_micro_batches() -> None:
         "dead_letters_total": None,
         "state_rows": 7,
         "state_bytes": 4_096,
+        "watermark_delay_s": None,
+        "event_age_s": None,
+        "bytes_per_second": 4_000.0,
+        "bytes_total": 5_000,
+        "skew": 1.5,
     }
     assert letters["dead_letters_total"] == 7
     assert [point["dead_letters_total"] for point in document["batches"]] == [None, 3, None, 7]
     assert document["batches"][0] == {
         "number": 1,
-        "query": FIGURES,
+        "query": NUMBERS,
         "batch_id": 0,
         "ended_at": BEGAN_AT + 1.25,
         "rows": 1_000,
@@ -116,6 +123,10 @@ def test_the_document_has_the_figures_of_the_micro_batches() -> None:
         "state_bytes": 4_096,
         "late_rows_total": 2,
         "dead_letters_total": None,
+        "watermark_delay_s": None,
+        "event_age_s": None,
+        "bytes_per_second": None,
+        "skew": None,
     }
 
 
@@ -163,10 +174,19 @@ def test_only_the_first_end_counts() -> None:
 # -- metrics ---------------------------------------------------------------------------------------
 
 
-def test_prometheus_gets_the_same_figures() -> None:
+def test_prometheus_gets_the_same_numbers() -> None:
     history = ProgressHistory("flights", clock=lambda: BEGAN_AT)
     history.add(batch(0))
-    history.add(batch(1, rows=500, lag_by_partition={'a "quoted" topic\n': {"0": 9}}))
+    sizes = {"input": {"bytes": 2_500}}
+    history.add(
+        batch(
+            1,
+            rows=500,
+            observed=sizes,
+            skew=1.25,
+            lag_by_partition={'a "quoted" topic\n': {"0": 9}},
+        )
+    )
     history.add(rejected(0, count=4, lag=None, lag_by_partition=None))
     body, content_type = scrape(history, "text/plain")
     assert content_type.startswith("text/plain")
@@ -176,23 +196,26 @@ def test_prometheus_gets_the_same_figures() -> None:
         ("state", ("running",)): 1,
         ("state", ("stopped",)): 0,
         ("state", ("failed",)): 0,
-        ("batches_total", (FIGURES,)): 2,
-        ("rows_total", (FIGURES,)): 1_500,
-        ("late_rows_total", (FIGURES,)): 4,
-        ("batch_rows", (FIGURES,)): 500,
-        ("rows_per_second", (FIGURES,)): 800,
-        ("batch_seconds", (FIGURES,)): 1.25,
-        ("state_rows", (FIGURES,)): 7,
-        ("state_bytes", (FIGURES,)): 4_096,
-        ("last_report_timestamp_seconds", (FIGURES,)): BEGAN_AT,
-        ("phase_seconds", ("addBatch", FIGURES)): 0.9,
-        ("lag", ("0", FIGURES, 'a "quoted" topic\n')): 9,
+        ("batches_total", (NUMBERS,)): 2,
+        ("rows_total", (NUMBERS,)): 1_500,
+        ("late_rows_total", (NUMBERS,)): 4,
+        ("batch_rows", (NUMBERS,)): 500,
+        ("rows_per_second", (NUMBERS,)): 800,
+        ("batch_seconds", (NUMBERS,)): 1.25,
+        ("state_rows", (NUMBERS,)): 7,
+        ("state_bytes", (NUMBERS,)): 4_096,
+        ("last_report_timestamp_seconds", (NUMBERS,)): BEGAN_AT,
+        ("phase_seconds", ("addBatch", NUMBERS)): 0.9,
+        ("lag", ("0", NUMBERS, 'a "quoted" topic\n')): 9,
         ("dead_letters_total", (REJECTED,)): 4,
+        ("bytes_total", (NUMBERS,)): 2_500,
+        ("bytes_per_second", (NUMBERS,)): 2_000,
+        ("partition_skew", (NUMBERS,)): 1.25,
     }
     assert {name: found[name] for name in expected} == expected
-    assert ("dead_letters_total", (FIGURES,)) not in found
+    assert ("dead_letters_total", (NUMBERS,)) not in found
     assert [name for name in found if name[0] == "lag"] == [
-        ("lag", ("0", FIGURES, 'a "quoted" topic\n'))
+        ("lag", ("0", NUMBERS, 'a "quoted" topic\n'))
     ]
 
 
@@ -230,11 +253,11 @@ def test_the_server_has_four_documents(page: ProgressPage) -> None:
     assert (data.document["title"], data.document["lag_limit"]) == ("flights", 100)
     assert data.document["queries"][0]["rows_total"] == 1_000
     found = samples(Answer(page.url, "/metrics", Accept="text/plain").body.decode())
-    assert found["rows_total", (FIGURES,)] == 1_000
+    assert found["rows_total", (NUMBERS,)] == 1_000
     assert Answer(page.url, "/healthz").body == b"running\n"
 
 
-def test_a_probe_is_told_of_a_failure(page: ProgressPage) -> None:
+def test_a_probe_is_informed_of_a_failure(page: ProgressPage) -> None:
     assert (Answer(page.url, "/healthz").status, Answer(page.url, "/healthz").body) == (
         200,
         b"starting\n",
@@ -245,26 +268,26 @@ def test_a_probe_is_told_of_a_failure(page: ProgressPage) -> None:
     assert Answer(page.url, "/data.json").document["error"] == "no leader"
 
 
-def test_a_probe_is_told_of_a_stalled_query() -> None:
+def test_a_probe_is_informed_of_a_stalled_query() -> None:
     now = [0.0]
     signs = signs_of(lambda: now[0])
     with ProgressPage("flights", signs=signs) as page:
         page.add(batch())
-        signs.seen("1", FIGURES)
+        signs.seen("1", NUMBERS)
         now[0] = 31.0
         answer = Answer(page.url, "/healthz")
         assert (answer.status, answer.body.decode()) == (
             503,
-            f"stalled\n{FIGURES}: no sign of life for 31 s: it works on one micro-batch, or is "
+            f"stalled\n{NUMBERS}: no report for 31 s: it is processing one micro-batch, or is "
             "stalled\n",
         )
         found = samples(Answer(page.url, "/metrics", Accept="text/plain").body.decode())
-        assert found["silent_seconds", (FIGURES,)] == 31
+        assert found["silent_seconds", (NUMBERS,)] == 31
         signs.seen("1")
         assert Answer(page.url, "/healthz").body == b"running\n"
 
 
-def test_requests_that_are_not_answered_are_told_why(page: ProgressPage) -> None:
+def test_requests_that_are_not_answered_are_reported_why(page: ProgressPage) -> None:
     assert Answer(page.url, "/etc/passwd").status == 404
     assert b"/data.json" in Answer(page.url, "/x").body
     posted = Answer(page.url, "/", "POST")
@@ -294,7 +317,7 @@ def test_a_document_that_fails_is_logged_and_the_server_goes_on(
         running.close()
 
 
-def test_garbage_and_silence_hold_nothing_up(page: ProgressPage) -> None:
+def test_garbage_and_silence_delay_nothing(page: ProgressPage) -> None:
     address = urlsplit(page.url)
     place = (address.hostname or "", address.port or 0)
     with socket.create_connection(place, 10):  # says nothing, and is left open

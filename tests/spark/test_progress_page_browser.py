@@ -20,7 +20,7 @@ import pytest
 from aioprod.spark.page import ProgressPage
 
 from .browser import BrowserPage, browser_page, find_browser, running_browser
-from .page_progress import FIGURES, REJECTED, batch, rejected, signs_of
+from .page_progress import NUMBERS, REJECTED, batch, rejected, signs_of
 
 BROWSER = find_browser()
 HOSTILE = "<img src=x onerror=alert(1)>&amp;\"'</script>"
@@ -78,7 +78,7 @@ def feed(page: ProgressPage, count: int = 30, first: int = 0) -> None:
 
 
 async def card(browser: BrowserPage, query: str) -> dict[str, str]:
-    """The figures of a query's card."""
+    """The numbers of a query's card."""
     found: dict[str, str] = await browser.evaluate(
         "Object.fromEntries([...[...document.querySelectorAll('.card')].find((card) => "
         f"card.querySelector('h2').textContent === {query!r}).querySelectorAll('dl > div')]"
@@ -87,7 +87,7 @@ async def card(browser: BrowserPage, query: str) -> dict[str, str]:
     return found
 
 
-async def test_figures_appear_as_they_are_reported(port: int) -> None:
+async def test_numbers_appear_as_they_are_reported(port: int) -> None:
     with ProgressPage("pipeline of flights", lag_limit=100) as page:
         async with opened(page, port) as browser:
             await shows(browser, "starting Spark")
@@ -95,7 +95,7 @@ async def test_figures_appear_as_they_are_reported(port: int) -> None:
             feed(page)
             await shows(browser, "running")
             await browser.wait_for("document.querySelectorAll('figure').length >= 9")
-            assert await card(browser, FIGURES) == {
+            assert await card(browser, NUMBERS) == {
                 "rows/s": "1,029",
                 "lag": "1,333 (above the limit)",
                 "last batch": "1.3 s",
@@ -113,9 +113,9 @@ async def test_figures_appear_as_they_are_reported(port: int) -> None:
                 "Lag (records)",
                 "Batch time",
                 f"Batch time by phase: {REJECTED}",
-                f"Batch time by phase: {FIGURES}",
+                f"Batch time by phase: {NUMBERS}",
                 f"Lag by partition: {REJECTED}",
-                f"Lag by partition: {FIGURES}",
+                f"Lag by partition: {NUMBERS}",
                 "State (rows)",
                 "State (memory)",
                 "Dead letters",
@@ -128,7 +128,50 @@ async def test_figures_appear_as_they_are_reported(port: int) -> None:
             ]
             page.add(batch(30, rows_per_second=5_000.0))
             await browser.wait_for("document.body.textContent.includes('5,000')")
-            assert (await card(browser, FIGURES))["rows in all"] == "31,000"
+            assert (await card(browser, NUMBERS))["rows in all"] == "31,000"
+
+
+async def test_one_slow_batch_does_not_hide_the_others(port: int) -> None:
+    with ProgressPage("pipeline of flights") as page:
+        page.running("http://127.0.0.1:4040/")
+        page.add(batch(0, batch_ms=60_000, watermark_delay_s=5.0, event_age_s=2.0, lag=0))
+        for number in range(400, 430):
+            page.add(batch(number, batch_ms=100 + number, watermark_delay_s=5.0, lag=0))
+        async with opened(page, port) as browser:
+            # In the drawing's units: how far the last batch is from the bottom.
+            height = "156 - Number([...document.querySelectorAll('figure')].find((each) => "
+            height += "each.querySelector('h2').textContent === 'Batch time')"
+            height += ".querySelector('svg > rect').getAttribute('y')) - 2.5"
+            await browser.wait_for("document.querySelectorAll('figure').length >= 5")
+            assert await browser.evaluate(height) < 2
+            await browser.evaluate("document.getElementById('log').click()")
+            assert await browser.evaluate(height) > 30
+            await save(browser, "logarithmic")
+            await browser.evaluate("document.getElementById('log').click()")
+            await browser.evaluate(
+                "(span => { span.value = '300'; span.dispatchEvent(new Event('change')); })"
+                "(document.getElementById('span'))"
+            )
+            assert await browser.evaluate(height) > 60
+            titles = "[...document.querySelectorAll('figure h2')].map((each) => each.textContent)"
+            shown = await browser.evaluate(titles)
+            assert "Watermark delay" in shown and "Age of the newest event" not in shown
+            assert (await card(browser, NUMBERS))["watermark delay"] == "5 s"
+            link = "document.getElementById('spark-ui')"
+            assert await browser.evaluate(f"{link}.href") == "http://127.0.0.1:4040/"
+            assert await browser.evaluate(f"{link}.checkVisibility()")
+
+
+async def test_the_address_of_sparks_page_is_not_a_script(port: int) -> None:
+    with ProgressPage("pipeline of flights") as page:
+        page.running("javascript:alert(1)")
+        page.add(batch(lag=0, lag_by_partition={"flights": {"0": 0}}))
+        async with opened(page, port) as browser:
+            await browser.wait_for("document.querySelectorAll('figure').length >= 3")
+            link = "document.getElementById('spark-ui')"
+            assert await browser.evaluate(f"[{link}.href, {link}.checkVisibility()]") == ["", False]
+            empty = "document.body.innerText.includes('Lag by partition')"
+            assert not await browser.evaluate(empty)
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -191,7 +234,7 @@ async def test_each_chart_has_a_description_and_a_table(port: int) -> None:
                 )
             described = [name for name in roles["image"] if "newest" in name]
             assert len(described) == 9
-            assert any(f"{FIGURES}: 1,029" in name for name in described)
+            assert any(f"{NUMBERS}: 1,029" in name for name in described)
             assert any("addBatch 900 ms" in name for name in described)
             tables = "document.querySelectorAll('figure table').length"
             assert await browser.evaluate(tables) == await browser.evaluate(
@@ -199,7 +242,7 @@ async def test_each_chart_has_a_description_and_a_table(port: int) -> None:
             )
             assert "main" in roles and "status" in roles
 
-            # A table that is open stays so when new figures arrive.
+            # A table that is open stays so when new numbers arrive.
             await browser.evaluate("document.querySelector('details').open = true")
             page.add(batch(40, rows_per_second=7_654.0))
             await browser.wait_for(f"{text_of('details table')}.includes('7,654')")
@@ -212,7 +255,7 @@ async def test_each_chart_has_a_description_and_a_table(port: int) -> None:
             await browser.call(
                 "Input.dispatchMouseEvent", type="mouseMoved", x=place[0], y=place[1]
             )
-            await browser.wait_for(f"{text_of('.readout')}.includes({FIGURES!r})")
+            await browser.wait_for(f"{text_of('.readout')}.includes({NUMBERS!r})")
 
 
 async def test_a_failure_is_shown_as_text_and_stays_when_the_server_has_gone(
@@ -244,19 +287,19 @@ async def test_a_failure_is_shown_as_text_and_stays_when_the_server_has_gone(
             assert await browser.evaluate(text_of("#state")) == "failed"
 
 
-async def test_a_stalled_query_is_shown_until_it_is_heard_of(port: int) -> None:
+async def test_a_stalled_query_is_shown_until_it_is_seen(port: int) -> None:
     now = [0.0]
     signs = signs_of(lambda: now[0])
     with ProgressPage("pipeline of flights", signs=signs) as page:
         async with opened(page, port) as browser:
             feed(page, 3)
-            signs.seen("1", FIGURES)
+            signs.seen("1", NUMBERS)
             await shows(browser, "running")
             now[0] = 130.0
             await shows(browser, "stalled")
             await save(browser, "stalled")
             assert await browser.evaluate(text_of("#problem")) == (
-                f"{FIGURES}: no sign of life for 2 min 10 s: it works on one micro-batch, or "
+                f"{NUMBERS}: no report for 2 min 10 s: it is processing one micro-batch, or "
                 "is stalled."
             )
             signs.seen("1")
@@ -264,7 +307,7 @@ async def test_a_stalled_query_is_shown_until_it_is_heard_of(port: int) -> None:
             assert await browser.evaluate("document.getElementById('problem').hidden")
 
 
-async def test_a_stopped_run_is_told_from_a_lost_connection(port: int) -> None:
+async def test_a_stopped_run_is_distinguished_from_a_lost_connection(port: int) -> None:
     page = ProgressPage("pipeline of flights")
     with page:
         async with opened(page, port) as browser:
@@ -276,14 +319,14 @@ async def test_a_stopped_run_is_told_from_a_lost_connection(port: int) -> None:
             assert "No answer from the pipeline since" in await browser.evaluate(
                 text_of("#problem")
             )
-            assert (await card(browser, FIGURES))["rows in all"] == "3,000"
+            assert (await card(browser, NUMBERS))["rows in all"] == "3,000"
 
             # A new run on the same port: the page begins again, without being loaded again.
             port_of_page = urlsplit(page.url).port or 0
             with ProgressPage("second run", port=port_of_page) as second:
                 feed(second, 1, first=7)
                 await browser.wait_for(f"{text_of('h1')} === 'second run'")
-                assert (await card(browser, FIGURES))["rows in all"] == "1,000"
+                assert (await card(browser, NUMBERS))["rows in all"] == "1,000"
                 assert await browser.evaluate("batches.length") == 2
                 assert await browser.evaluate("document.getElementById('problem').hidden")
             await shows(browser, "stopped")

@@ -15,9 +15,10 @@ from aioprod.protocol.batch_cursor import iter_batches
 from aioprod.protocol.record_batch import set_base_offset
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.spark.arrow import NoTopicError, arrow_schema, by_topic, payload_bytes, source_rows
+from aioprod.spark.committing import summary
+from aioprod.spark.exactly_once.reports import Written
 from aioprod.spark.sink_columns import check_columns
 from aioprod.spark.source import source_columns
-from aioprod.spark.writing import Written, summary
 
 HEADERS = source_columns(include_headers=True)["headers"].dataType
 TEXT, BYTES = T.StringType(), T.BinaryType()
@@ -79,7 +80,7 @@ def test_records_become_rows(include_headers: bool) -> None:
     }
 
 
-def test_a_time_that_spark_cannot_hold_is_named() -> None:
+def test_a_time_that_spark_cannot_keep_is_named() -> None:
     with pytest.raises(CorruptRecordError, match=r"t-3, offsets 5 to 6: .*out of bounds"):
         source_rows(records([0, 2**60], False), "t", 3)
 

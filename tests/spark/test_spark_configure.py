@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 import aioprod
@@ -61,7 +62,7 @@ def test_an_address_that_is_set_is_kept(clean: pytest.MonkeyPatch) -> None:
 
 
 def settings(master: str | None = None) -> dict[str, str]:
-    """What the builder would set; its dictionary is the only place that tells."""
+    """Return the builder's settings, which only its private dictionary has."""
     builder = spark_session_builder(master)
     return dict(builder._options)
 
@@ -81,6 +82,19 @@ def test_on_one_machine_only_that_machine_is_listened_on(
     assert given["spark.sql.shuffle.partitions"] == "2"
 
 
+@pytest.mark.parametrize(
+    ("version", "loaded"),
+    [("4.0.5", False), ("4.1.4", False), ("4.2.0", True), ("4.10.1", True), ("4.4.0.dev1", True)],
+)
+def test_workers_are_forked_from_a_loaded_daemon_if_pyspark_starts_no_threads_there(
+    clean: pytest.MonkeyPatch, version: str, loaded: bool
+) -> None:
+    """Before 4.2 PySpark's modules for tasks import numpy."""
+    clean.setattr(pyspark, "__version__", version)
+    assert ("spark.python.daemon.module" in settings("local[2]")) == loaded
+    assert "spark.python.daemon.module" not in settings("spark://10.0.0.7:7077")
+
+
 def test_executors_of_a_cluster_reach_the_driver_and_keep_their_own_python(
     clean: pytest.MonkeyPatch,
 ) -> None:
@@ -97,7 +111,7 @@ def test_executors_of_a_cluster_reach_the_driver_and_keep_their_own_python(
     assert os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
 
 
-def test_what_spark_submit_was_told_stands(clean: pytest.MonkeyPatch) -> None:
+def test_what_spark_submit_was_reported_stands(clean: pytest.MonkeyPatch) -> None:
     clean.setenv("PYSPARK_GATEWAY_PORT", "12345")
     clean.setenv("JAVA_HOME", "/chosen")
     given = settings()

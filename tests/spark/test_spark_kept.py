@@ -1,4 +1,4 @@
-"""What a process of Spark keeps between tasks, and when it does not."""
+"""Processes of Spark keep clients between tasks, but not after a failure."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError
 from aioprod.protocol.messages.list_groups import ListGroupsRequest
 from aioprod.protocol.messages.metadata import MetadataRequest
-from aioprod.spark import planning
+from aioprod.spark import checkpoint_positions, planning
 from aioprod.spark.coordination import Coordination, CoordinationClient, open_coordination
 from aioprod.spark.exactly_once import (
     ages,
@@ -52,6 +52,7 @@ from aioprod.spark.source_options import parse_source_options
 from aioprod.spark.starting import start_patiently, start_producer
 from aioprod.testing import EmbeddedCluster
 from aioprod.types import PreparedTransaction
+from tests.selection import by_default_each
 from tests.testing.bad_servers import GRACE_S, KINDS, ORDERS, Row, time_of
 
 TP = TopicPartition(ORDERS, 0)
@@ -63,7 +64,7 @@ ATTEMPT = TaskAttempt(SINK, "0123abcd", 1, 0, 0)
 
 
 class Driver:
-    """What the driver has at hand: a client, a producer of its own, and the report of a task.
+    """The objects of a driver: a client, a producer, and the report of a task.
 
     Attributes:
         factor: makes all limits longer.
@@ -202,7 +203,7 @@ CALLS: dict[str, Row | str] = {
     "cluster.client.ClusterClient.request": Row(
         lambda it: it.client.request(MetadataRequest()),
         2 * CONNECT_MS + 2 * REQUEST_MS,
-        ("Waits as",),
+        ("on top of the timeout",),
     ),
     "cluster.client.ClusterClient.refresh_topics": Row(
         lambda it: it.client.refresh_topics([ORDERS]), REQUEST_MS, ("request_timeout_ms",)
@@ -232,6 +233,21 @@ CALLS: dict[str, Row | str] = {
         lambda it: it.unconnected.close(), 2_000, ("2 seconds",)
     ),
     "spark.kept.Client.close": "a protocol: each client has its own limit",
+    "spark.checkpoint_positions.dead_letter_counts": Row(
+        lambda it: checkpoint_positions.dead_letter_counts(it.coordination, "p", "query"),
+        BLOCK_MS,
+        (STEP,),
+    ),
+    "spark.checkpoint_positions.look_up": Row(
+        lambda it: checkpoint_positions.look_up(it.client, [Position({TP: 0}, {})]),
+        3 * 60_000,
+        ("within a minute",),
+    ),
+    "spark.exactly_once.decision_log.committed_offsets": Row(
+        lambda it: decision_log.committed_offsets(it.coordination, "g", stable=True),
+        BLOCK_MS,
+        (STEP,),
+    ),
     "spark.exactly_once.decision_log.read_decided": Row(
         lambda it: decision_log.read_decided(it.coordination, SINK, stable=True),
         3 * BLOCK_MS,
@@ -351,7 +367,7 @@ CALLS: dict[str, Row | str] = {
     "spark.planning.select_partitions": Row(
         lambda it: planning.select_partitions(it.client, it.by_pattern),
         API_MS,
-        ("One lookup", PLANNING),
+        ("one lookup", PLANNING),
     ),
     "spark.planning.plan_batch": Row(
         lambda it: planning.plan_batch(it.client, it.source, Wanted(since_ms=1)),
@@ -366,19 +382,19 @@ CALLS: dict[str, Row | str] = {
     "spark.planning.latest_offsets": Row(
         lambda it: planning.latest_offsets(it.client, it.source),
         2 * API_MS,
-        ("Two lookups", PLANNING),
+        ("two lookups", PLANNING),
     ),
     "spark.planning.available_offsets": Row(
         lambda it: planning.available_offsets(it.client, it.source, Position({}, {})),
         3 * API_MS,
-        ("Three lookups", PLANNING),
+        ("three lookups", PLANNING),
     ),
     "spark.planning.plan_stream": Row(
         lambda it: planning.plan_stream(
             it.client, it.source, Position({}, {}), Position({TP: 5}, {})
         ),
         API_MS,
-        ("One lookup", PLANNING),
+        ("one lookup", PLANNING),
     ),
     "spark.starting.start_producer": Row(
         lambda it: start_producer(it.producer), BLOCK_MS, ("max_block_ms",), ready=False
@@ -392,6 +408,8 @@ CALLS: dict[str, Row | str] = {
 }
 # These call the producer, so they have the producer's limits.
 IN_TASKS = {
+    "spark.dead_letters.DeadLetterWriter.close",
+    "spark.dead_letters.DeadLetterWriter.write",
     "spark.exactly_once.task.write_task",
     "spark.exactly_once.task.send_batch",
     "spark.exactly_once.task.prepare",
@@ -404,6 +422,8 @@ IN_TASKS = {
 OF_A_REGISTRY = {
     "spark.registered.columns.message_of",
     "spark.registered.columns.prepared",
+    "spark.registered.rows.RegisteredColumn.decode",
+    "spark.registered.rows.RegisteredColumn.open",
     "spark.registered.rows.RegisteredRows.close",
     "spark.registered.rows.RegisteredRows.decode",
     "spark.registered.rows.RegisteredRows.open",
@@ -411,7 +431,9 @@ OF_A_REGISTRY = {
 ROWS = {name: row for name, row in CALLS.items() if isinstance(row, Row)}
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=by_default_each(2, place)) for place, each in enumerate(ROWS)]
+)
 def test_a_call_ends_within_its_limit(name: str) -> None:
     row = ROWS[name]
     for kind in KINDS:

@@ -170,14 +170,14 @@ def test_tasks_are_as_many_and_as_large_as_sparks(
     assert sorted(item.size for item in ranges) == sorted(tasks)
 
 
-def test_a_query_that_stands_behind_the_end_or_nowhere_is_told() -> None:
+def test_a_query_that_stands_after_the_end_or_nowhere_is_reported() -> None:
     assert backwards({A0: 5, A1: 50, B0: 3}, {A0: 5, A1: 40}) == [
         "b-0 is gone (the query stands at offset 3)",
         "a-1 ends at offset 40 now, the query stands at 50",
     ]
 
 
-def test_what_is_gone_is_told_and_the_start_moved() -> None:
+def test_what_is_gone_is_reported_and_the_start_moved() -> None:
     moved, losses = check_not_lost({A0: 5, A1: 50, B0: 3}, {A0: 10, A1: 0}, {A0: 20, A1: 40})
     assert moved == {A0: 10, A1: 40}
     assert losses == [

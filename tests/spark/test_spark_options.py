@@ -224,8 +224,8 @@ def test_topics_by_name_partition_and_pattern() -> None:
             r"^option kafka\.default\.api\.timeout\.ms=0: must be at least 1$",
         ),
         (
-            {**SOURCE, "kafka.bootstrap.servers": "h"},
-            r"^option kafka\.bootstrap\.servers='h': must be host:port",
+            {**SOURCE, "kafka.bootstrap.servers": "h:"},
+            r"^option kafka\.bootstrap\.servers='h:': must be host:port",
         ),
     ],
 )
@@ -286,7 +286,7 @@ def test_a_consumer_group_is_only_for_positions() -> None:
     assert client_config(options.client) == {}
 
 
-def test_what_has_no_effect_on_a_batch_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_has_no_effect_on_a_batch_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     source(maxOffsetsPerTrigger="5", kafka__group__id="g")
     assert [record.getMessage() for record in caplog.records] == [
         "option maxOffsetsPerTrigger has no effect on a batch read",
@@ -338,10 +338,10 @@ def test_client_settings_get_their_types() -> None:
     )
 
 
-def test_a_read_is_told_at_load_what_is_wrong_with_it_as_a_batch_and_as_a_stream() -> None:
+def test_a_read_is_reported_at_load_what_is_wrong_with_it_as_a_batch_and_as_a_stream() -> None:
     for wrong in (
         {"startingOffset": "latest"},
-        {"kafka.bootstrap.servers": "h"},
+        {"kafka.bootstrap.servers": "h:"},
         {"assign": '{"t":[0]}'},
     ):
         with pytest.raises(ConfigError, match=r"startingOffset|bootstrap|exactly one"):
@@ -374,7 +374,7 @@ def test_a_read_has_its_own_columns(way: str) -> None:
     with pytest.raises(
         ConfigError,
         match=(
-            r"the columns of a read are fixed: leave \.schema\(\.\.\.\) away, and select from "
+            r"the columns of a read are fixed: omit \.schema\(\.\.\.\), and select from "
             r"struct<key:binary,"
         ),
     ):
@@ -425,8 +425,8 @@ def test_sink_options_become_the_producers_arguments() -> None:
             r"^option kafka\.acks=1: .* or kafka\.enable\.idempotence=False$",
         ),
         (
-            {"kafka.bootstrap.servers": "h"},
-            r"^option kafka\.bootstrap\.servers='h': must be host:port",
+            {"kafka.bootstrap.servers": "h:"},
+            r"^option kafka\.bootstrap\.servers='h:': must be host:port",
         ),
         ({**SERVERS, "kafka.transactional.id": "x"}, "transactionalIdPrefix"),
         ({**SERVERS, "kafka.value.serializer": "x"}, "make the column value string or binary"),

@@ -38,6 +38,6 @@ def test_json_is_decoded(
 ) -> None:
     send(threaded_broker, b'{"id": 4, "amount": 2.5, "at": "2026-01-31T10:00:00Z"}', b"tea")
     page = (DOCS / "spark-values.md").read_text(encoding="utf-8")
-    run_block("spark-values.md", page, '"json"', threaded_broker.bootstrap_servers)
+    run_block("spark-values.md", page, "_corrupt_record", threaded_broker.bootstrap_servers)
     shown = capsys.readouterr().out
     assert "2.50|2026-01-31 10:00:00" in shown and shown.count("tea") == 1

@@ -19,6 +19,8 @@ from rich.console import Console
 from aioprod.spark import ProgressListener, QueryProgress
 from aioprod.spark.pipeline.table import ProgressTable
 
+from .page_progress import batch
+
 RUN = UUID(int=7)
 SOURCE = {
     "description": "aioprod",
@@ -76,6 +78,53 @@ def terminated(run_id: UUID) -> QueryTerminatedEvent:
 
 
 @pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        ({}, (None, None)),
+        ({"watermark": "1970-01-01T00:00:00.000Z"}, (None, None)),
+        ({"watermark": "2025-12-31T23:50:00.000Z"}, (601.25, None)),
+        (
+            {"watermark": "2025-12-31T23:50:00.000Z", "max": "2025-12-31T23:59:59.250Z"},
+            (601.25, 2.0),
+        ),
+        ({"watermark": "2026-01-01T01:00:00.000Z", "max": "soon"}, (0.0, None)),
+    ],
+)
+def test_the_watermark_and_events_have_an_age(
+    times: dict[str, str], expected: tuple[float | None, float | None]
+) -> None:
+    progress = QueryProgress.of(report(eventTime=times))
+    assert (progress.watermark_delay_s, progress.event_age_s) == expected
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "skew"),
+    [
+        ({"a": {"0": 10, "1": 10}}, {"a": {"0": 20, "1": 20}}, 1.0),
+        ({"a": {"0": 10, "1": 10}}, {"a": {"0": 40, "1": 20}}, 1.5),
+        ({"a": {"0": 10}}, {"a": {"0": 10, "1": 8}, "b": {"0": 1}}, 8 / 3),  # new partitions
+        ({"a": {"0": 10, "1": 10}}, {"a": {"0": 10, "1": 10}}, None),
+        ({"a": {"0": 10}}, {"a": {"0": 20}}, None),
+        (None, {"a": {"0": 10, "1": 10}}, None),  # the first micro-batch
+        (7, 9, None),  # another source's
+    ],
+)
+def test_the_skew_compares_the_partitions_of_the_batch(
+    start: object, end: object, skew: float | None
+) -> None:
+    sources = [{**SOURCE, "startOffset": start, "endOffset": end, "latestOffset": end}]
+    assert QueryProgress.of(report(sources=sources)).skew == skew
+
+
+def test_bytes_are_observed() -> None:
+    assert batch().bytes_per_second is None
+    assert batch(observed={"input": {"bytes": None}}).bytes_per_second is None  # of no rows
+    progress = batch(observed={"input": {"bytes": 10_000}})
+    assert (progress.bytes_read, progress.bytes_per_second) == (10_000, 8_000.0)
+    assert batch(observed={"input": {"bytes": 10}}, batch_ms=0).bytes_per_second == 10_000
+
+
+@pytest.mark.parametrize(
     ("end", "latest", "lag"),
     [
         ({"a": {"0": 10, "1": 5}}, {"a": {"0": 12, "1": 5}}, 2),
@@ -87,7 +136,7 @@ def terminated(run_id: UUID) -> QueryTerminatedEvent:
         (7, 9, None),  # another source's
     ],
 )
-def test_the_lag_is_what_the_topics_hold_beyond_the_batch(
+def test_the_lag_is_what_the_topics_keep_beyond_the_batch(
     end: object, latest: object, lag: int | None
 ) -> None:
     assert QueryProgress.of(report(end, latest)).lag == lag

@@ -75,7 +75,7 @@ def order(item: str, **more: Any) -> dict[str, Any]:
 def by_confluent(
     url: str, topic: str, schema: dict[str, Any], values: list[Any], **conf: Any
 ) -> list[tuple[Any, Any]]:
-    """What its serializer returns for values: data and headers."""
+    """Serialize values with Confluent's serializer, and return data and headers of each."""
     made = []
     with confluent.SchemaRegistryClient({"url": url}) as client:
         serializer = confluent.AvroSerializer(client, json.dumps(schema), conf=conf)
@@ -292,7 +292,9 @@ def test_json_schema_and_protobuf(
 def decoded(
     registry: Any, values: list[bytes | None], read: Any = None, **given: str
 ) -> pa.RecordBatch:
-    """What a task writes for values; ``read`` is the schema that the query found at its start."""
+    """Return the batch that a task writes for values; ``read`` is the schema that the query found
+    at its start.
+    """
     found = read or found_schema(registry, **given)
     count = len(values)
     rows = pa.record_batch(
@@ -338,6 +340,21 @@ def test_a_record_of_a_newer_version_is_read_by_the_querys_own(schema_registry: 
     newer = by_confluent(schema_registry.url, "t", more, [{"f0": 2, "f1": "x"}])
     found = decoded(schema_registry, [first[0][0], newer[0][0], None], read)
     assert found.column("value").to_pylist() == [{"f0": 1}, {"f0": 2}, None]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[None, None], [b"junk", None], [b"\0\0\0\0\x63x"], []],
+    ids=["nulls", "no id", "an unknown id", "no rows"],
+)
+def test_a_batch_without_a_known_schema_has_the_type_of_the_querys_own(
+    schema_registry: Any, values: list[bytes | None]
+) -> None:
+    """Such as a partition with nothing but tombstones."""
+    known = by_confluent(schema_registry.url, "t", ORDER, [order("tea")])
+    found = decoded(schema_registry, values, mode="permissive").column("value")
+    assert found.type == decoded(schema_registry, [known[0][0]]).column("value").type
+    assert found.null_count == len(found) == len(values)
 
 
 @pytest.mark.parametrize(

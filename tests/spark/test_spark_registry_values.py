@@ -1,4 +1,4 @@
-"""Values with registered Avro schemas are the same in Spark's columns as in rows, also if the
+"""Values with registered Avro schemas are the same in Spark's columns as in rows, even if the
 schema of the query is newer than that of a record.
 """
 
@@ -48,7 +48,7 @@ def registered(url: str, *schemas: Any) -> list[tuple[str, int]]:
 
 
 def value_of(url: str, subject: str) -> RegisteredValue:
-    """What ``load()`` finds."""
+    """Return the schema that ``load()`` finds."""
     options = parse_source_options(
         {
             "kafka.bootstrap.servers": "h:1",
@@ -64,7 +64,7 @@ def value_of(url: str, subject: str) -> RegisteredValue:
 
 
 def in_spark(value: RegisteredValue, records: list[bytes | None]) -> pa.Array:
-    """What a task returns for records."""
+    """Return the column that a task returns for records."""
     count = len(records)
     rows = pa.record_batch(
         {
@@ -87,7 +87,7 @@ def in_spark(value: RegisteredValue, records: list[bytes | None]) -> pa.Array:
 
 
 def in_rows(url: str, value: RegisteredValue, records: list[bytes | None]) -> list[Any]:
-    """What the row decoder returns for records."""
+    """Return the rows that the row decoder returns for records."""
 
     async def decode() -> list[Any]:
         async with SchemaRegistry(url) as registry:
@@ -102,7 +102,7 @@ BASE: dict[str, Any] = {
     "name": "Order",
     "fields": [{"name": "id", "type": "int"}],
 }
-# A type, its default in a schema, and what an older record has then.
+# A type, its default in a schema, and what an older record then has.
 ADDED: list[tuple[Any, Any, Any]] = [
     (
         {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import importlib
 import io
 import pickle
@@ -93,7 +94,7 @@ def broker() -> Iterator[ThreadedCluster]:
 
 @pytest.fixture
 def everything_logged() -> Iterator[io.StringIO]:
-    """What all loggers write at their most talkative, tracebacks included."""
+    """Collect the lines of all loggers at their lowest level, including tracebacks."""
     with leaks.everything_logged() as stream:
         yield stream
 
@@ -147,7 +148,7 @@ def test_driver_and_tasks_log_in_with_tokens(
 def test_a_session_logs_in_with_tokens(
     session: SparkSession, broker: ThreadedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The module comes to Spark as users bring it: by addPyFile."""
+    """The module is sent to Spark as users do it: with addPyFile."""
     (tmp_path / "tokens_of_session.py").write_text(MODULE)
     session.sparkContext.addPyFile(str(tmp_path / "tokens_of_session.py"))
     given = {"kafka.bootstrap.servers": broker.bootstrap_servers} | OAUTH
@@ -286,6 +287,53 @@ def test_the_driver_and_tasks_request_tokens_with_client_credentials() -> None:
         for options in (source, as_in_a_task(source)):
             provider = ClientConfig(**client_config(options.client)).sasl_oauth_token_provider
             assert isinstance(provider, ClientCredentials)
+
+
+MSK_IAM = {
+    "kafka.security.protocol": "SASL_PLAINTEXT",
+    "kafka.sasl.mechanism": "AWS_MSK_IAM",
+    "kafka.sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+    "kafka.sasl.client.callback.handler.class": (
+        "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
+    ),
+}
+
+
+def test_the_options_of_msk_with_iam_log_in_with_its_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in (("ACCESS_KEY_ID", "AKIA"), ("SECRET_ACCESS_KEY", SECRET)):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+
+    def user_of(token: str, extensions: Mapping[str, str]) -> str | None:
+        url = base64.urlsafe_b64decode(token + "==").decode()
+        return "aws" if url.startswith("https://kafka.eu-west-1.amazonaws.com/") else None
+
+    with EmbeddedCluster.in_thread(security=BrokerSecurity(token_validator=user_of)) as broker:
+        broker.create_topic("t", 1)
+        given = {"kafka.bootstrap.servers": broker.bootstrap_servers, **MSK_IAM}
+        sink = parse_sink_options({**given, "topic": "t", "delivery": "at-least-once"})
+        write_batches(as_in_a_task(sink), iter([pa.record_batch({"value": ["1"]})]))
+        source = as_in_a_task(parse_source_options({**given, "subscribe": "t"}, streaming=False))
+        assert [rows.num_rows for rows in read_range(source, OffsetRange("t", 0, 0, 1))] == [1]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        (
+            "kafka.sasl.jaas.config",
+            'software.amazon.msk.auth.iam.IAMLoginModule required awsProfileName="hunter2";',
+        ),
+        ("kafka.sasl.client.callback.handler.class", "com.example.Handler"),
+    ],
+)
+def test_what_tokens_of_msk_cannot_do_is_named(option: str, value: str) -> None:
+    for parse in parsers().values():
+        with pytest.raises(ConfigError, match=rf"^option {option} .*AwsTokens") as caught:
+            parse({"kafka.bootstrap.servers": "h:1", **MSK_IAM, option: value})
+        assert SHORT not in str(caught.value)
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])

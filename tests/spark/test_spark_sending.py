@@ -1,4 +1,4 @@
-"""How a write task takes Spark's Arrow batches."""
+"""A write task sends the rows of Spark's Arrow batches."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def test_a_table_is_written_to_event_hubs_and_read(session: SparkSession) -> Non
 
 
 async def test_a_service_without_transactions_needs_another_delivery() -> None:
-    """What a task raises, without Spark."""
+    """A task raises the error; this needs no Spark."""
     with EmbeddedCluster.in_thread(imitate="no-transactions") as cluster:
         cluster.create_topic("orders")
         sink = parse_sink_options(

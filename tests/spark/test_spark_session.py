@@ -119,25 +119,37 @@ def test_an_empty_topic_gives_no_rows(session: SparkSession, broker: ThreadedClu
 
 
 def stream(
-    session: SparkSession, servers: str, source: str, target: str, checkpoint: Path, **options: str
+    session: SparkSession,
+    servers: str,
+    source: str,
+    target: str,
+    checkpoint: Path,
+    formats: tuple[str, str] = ("aioprod", "aioprod"),
+    limit_s: int = 60,
+    **options: str,
 ) -> list[int]:
-    """Copy a topic until there is no more; returns the rows of each micro-batch."""
+    """Copy a topic until there is no more; returns the rows of each micro-batch.
+
+    Args:
+        formats: formats of the source and of the sink.
+        limit_s: the longest time that the query may take.
+    """
     given = {
         "kafka.bootstrap.servers": servers,
         "subscribe": source,
         "startingOffsets": "earliest",
         "includeHeaders": "true",
     } | options
-    records = session.readStream.format("aioprod").options(**given).load()
+    records = session.readStream.format(formats[0]).options(**given).load()
     copied = records.select("key", "value", "headers", "partition")
     writer = (
-        copied.writeStream.format("aioprod")
+        copied.writeStream.format(formats[1])
         .option("kafka.bootstrap.servers", servers)
         .option("topic", target)
     )
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     try:
-        assert query.awaitTermination(60), "the query did not end"
+        assert query.awaitTermination(limit_s), "the query did not end"
     finally:
         query.stop()
     return [
@@ -163,6 +175,23 @@ def test_a_stream_copies_every_record_once_in_limited_batches_and_resumes(
         )
         assert copied == original
     assert len(broker.records("out")) == 350
+
+
+@pytest.mark.timeout(900)
+def test_a_checkpoint_continues_under_the_other_format_and_back(
+    session: SparkSession, broker: ThreadedCluster, tmp_path: Path
+) -> None:
+    """docs/switching.md: switch in one line, back in one line."""
+    servers, copies = broker.bootstrap_servers, []
+    for run, used in enumerate(("kafka", "aioprod", "kafka", "aioprod")):
+        numbered = session.range(run * 300, run * 300 + 300).selectExpr(
+            "CAST(id AS STRING) AS key", "CAST(id AS STRING) AS value"
+        )
+        write(numbered, servers, "in", used)
+        copies += stream(session, servers, "in", "out", tmp_path / "cp", (used, used), 240)
+    assert sum(copies) == 1_200
+    copied = [int(record.value or b"") for record in broker.records("out")]
+    assert sorted(copied) == list(range(1_200))
 
 
 def test_a_task_that_cannot_write_fails_the_job_and_says_why(
@@ -196,7 +225,7 @@ def test_a_task_that_cannot_read_fails_the_job_and_says_why(
         ).load().count()
 
 
-def test_mistakes_are_told_before_anything_is_sent(
+def test_mistakes_are_reported_before_anything_is_sent(
     session: SparkSession, broker: ThreadedCluster
 ) -> None:
     frame = session.range(3).select(F.lit("x").alias("value"))

@@ -79,7 +79,7 @@ def test_at_least_once_takes_any_acknowledgement() -> None:
         (
             {"kafka.acks": "1"},
             (
-                r"kafka\.acks=1 contradicts delivery=exactly-once, the default: leave it away, "
+                r"kafka\.acks=1 contradicts delivery=exactly-once, the default: leave it out, "
                 r"or set delivery=at-least-once"
             ),
         ),
@@ -97,7 +97,7 @@ def test_at_least_once_takes_any_acknowledgement() -> None:
         ),
     ],
 )
-def test_what_does_not_go_together_is_told(options: dict[str, str], message: str) -> None:
+def test_what_does_not_go_together_is_reported(options: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse_sink_options(SERVERS | options)
 

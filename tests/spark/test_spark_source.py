@@ -1,5 +1,5 @@
-"""What the driver plans and the tasks read, called directly: against the embedded broker, without a
-JVM.
+"""The driver plans micro-batches, and tasks read them. Both are called directly: against the
+embedded broker, without a JVM.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from aioprod import (
     KafkaError,
     TopicPartition,
 )
+from aioprod.consumer import reader_retries
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.spark import group_positions
 from aioprod.spark._versions import ReadAllAvailable, ReadMaxRows, ReadMinRows
@@ -84,7 +85,7 @@ def test_explicit_offsets_bound_a_batch_read(servers: str) -> None:
 
 def test_an_end_before_the_start_is_refused(servers: str) -> None:
     with pytest.raises(
-        ConfigError, match="t-1 is to be read from offset 5 up to 2: the start is behind the end"
+        ConfigError, match="t-1 is to be read from offset 5 up to 2: the start is after the end"
     ):
         read(
             servers,
@@ -183,7 +184,7 @@ def test_a_task_waits_for_brokers_that_are_away_for_a_moment(
     options = options_of(servers, subscribe="t", **{"kafkaConsumer.pollTimeoutMs": "300"})
     ranges = ranges_of(options)
     broker.stop_node(broker.node_ids[0])
-    with pytest.raises(BrokerConnectionError, match="no broker answers"):
+    with pytest.raises(BrokerConnectionError, match="no broker responds"):
         values(options, ranges)
     back = threading.Timer(0.3, broker.start_node, broker.node_ids)
     back.start()
@@ -219,7 +220,7 @@ def offsets(*ends: int) -> dict[str, dict[str, int]]:
     return {"t": {str(partition): end for partition, end in enumerate(ends)}}
 
 
-def test_a_stream_begins_where_it_is_told(servers: str) -> None:
+def test_a_stream_begins_at_the_reported_offsets(servers: str) -> None:
     for options, expected in (
         ({}, offsets(10, 10, 10)),
         ({"startingOffsets": "earliest"}, offsets(0, 0, 0)),
@@ -243,7 +244,7 @@ def test_micro_batches_are_limited_and_reach_the_end(servers: str) -> None:
         assert isinstance(reader.getDefaultReadLimit(), ReadAllAvailable)
 
 
-def test_the_present_end_is_reported_whatever_the_limit(servers: str) -> None:
+def test_the_current_end_is_reported_with_any_limit(servers: str) -> None:
     with stream(servers, subscribe="t", maxOffsetsPerTrigger="12") as reader:
         assert reader.reportLatestOffset() is None
         reader.latestOffset(offsets(0, 0, 0), reader.getDefaultReadLimit())
@@ -412,8 +413,12 @@ def test_a_topic_that_was_created_again_fails_a_stream_or_is_read_from_its_first
 
 
 def test_a_task_reads_no_other_topic_than_its_batch_was_planned_for(
-    broker: ThreadedCluster, servers: str, caplog: pytest.LogCaptureFixture
+    broker: ThreadedCluster,
+    servers: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(reader_retries, "UNKNOWN_TOPIC_LIMIT_S", 0.2)
     with stream(servers, subscribe="t") as reader:
         end = reader.latestOffset(offsets(0, 0, 0), ReadAllAvailable())
         tasks = reader.partitions(offsets(0, 0, 0), end)
@@ -434,7 +439,7 @@ def test_a_checkpoint_of_sparks_connector_gets_ids_with_the_next_records(servers
         assert reader.latestOffset(end, ReadAllAvailable()) == end
 
 
-def test_an_end_that_went_back_for_a_moment_is_asked_for_again(
+def test_an_end_that_went_back_for_a_moment_is_requested_again(
     broker: ThreadedCluster, servers: str
 ) -> None:
     start = offsets(10, 10, 11)
@@ -495,7 +500,7 @@ def test_positions_are_committed_when_a_micro_batch_is_done(
         )
 
 
-def test_a_group_that_takes_no_commit_is_told_once_and_fails_no_query(
+def test_a_group_that_takes_no_commit_is_reported_once_and_fails_no_query(
     broker: ThreadedCluster, servers: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.set_group_members("watched", 3, {"member": None})
@@ -511,7 +516,7 @@ def test_a_group_that_takes_no_commit_is_told_once_and_fails_no_query(
     )
 
 
-def test_a_coordinator_that_keeps_silent_does_not_hold_up_the_query(
+def test_a_coordinator_that_keeps_silent_does_not_delay_the_query(
     broker: ThreadedCluster,
     servers: str,
     caplog: pytest.LogCaptureFixture,

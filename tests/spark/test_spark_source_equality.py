@@ -178,7 +178,7 @@ def test_each_source_continues_the_checkpoint_of_the_other(
 def test_micro_batches_end_where_sparks_do_and_a_group_knows_of_all(
     session: SparkSession, kafka: str, topic: str, tmp_path: Path
 ) -> None:
-    """Also the last one, of which Spark tells its source only when it asks for what follows."""
+    """Also the last one, of which Spark shows its source only when it asks for what follows."""
     group = f"{topic}-watched"
     ends = {}
     for source in FORMATS:

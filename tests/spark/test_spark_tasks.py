@@ -1,4 +1,6 @@
-"""What the driver plans and the tasks do, called directly: against a broker, without a JVM."""
+"""The driver plans batches, and tasks read and write them. Both are called directly: against a
+broker, without a JVM.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,12 @@ from aioprod.consumer.partition_reader import PartitionReader
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.fetch import FetchRequest
 from aioprod.spark.errors import SinkError
+from aioprod.spark.exactly_once.reports import Written
 from aioprod.spark.offsets import OffsetRange
 from aioprod.spark.reading import executor_rack, read_range
 from aioprod.spark.sink_options import parse_sink_options
 from aioprod.spark.source_options import parse_source_options
-from aioprod.spark.writing import Written, write_batches
+from aioprod.spark.writing import write_batches
 from aioprod.testing import EmbeddedCluster, ThreadedCluster, fail
 
 

@@ -62,7 +62,7 @@ def test_a_schema_is_ddl(schema: str, expected: str) -> None:
         ({"value.schema": "id INT,"}, "it ends where a field's name is expected"),
         ({"value.schema": "id INT> , x INT"}, "unexpected '>' at 6"),
         ({"value.schema": "id INT; x"}, "unexpected character ';' at 6"),
-        ({"value.schema": "id INT, id INT"}, "field id is there twice"),
+        ({"value.schema": "id INT, id INT"}, "field id occurs twice"),
         ({"value.schema": "id DECIMAL(39,1)"}, "precision must be from 1 to 38"),
         ({"value.schema": "id " + "ARRAY<" * 33}, "nested deeper than 32 types"),
         ({"value.schema": "x" * 100_001}, "has 100001 characters, at most 100000 are allowed"),
@@ -142,7 +142,7 @@ def test_the_number_of_malformed_values_is_logged(caplog: pytest.LogCaptureFixtu
         b'{"id":1,"x":"' + b"\\" * 100_001,
     ],
 )
-def test_a_value_that_is_made_to_do_harm_is_malformed(value: bytes) -> None:
+def test_a_hostile_json_value_is_malformed(value: bytes) -> None:
     structs, malformed = decoder().decode(pa.array([value], pa.binary()))
     assert malformed.all()
     assert structs[0].as_py() == {"id": None, "at": None, "_corrupt_record": value.decode()}

@@ -27,7 +27,9 @@ import aioprod
 from aioprod.spark._versions import batches_of_rows, stream_batches
 
 REPOSITORY = Path(aioprod.__file__).parents[1]
-EVERY_WAY = Path(__file__).parent / "programs" / "every_way.py"
+PROGRAMS = Path(__file__).parent / "programs"
+EVERY_WAY = PROGRAMS / "every_way.py"
+REGISTRY_AND_STATE = PROGRAMS / "registry_and_state.py"
 INSTALL_TIMEOUT_S, RUN_TIMEOUT_S = 600, 400
 VERSIONS = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
 TYPED = [["0", "1.50", "2024-05-01 10:00:00"], ["1", "1.50", "2024-05-01 10:00:01"]]
@@ -87,21 +89,23 @@ def test_batches_are_left_as_they_are() -> None:
     assert list(stream_batches(iter(given), SCHEMA)) == given
 
 
-def installed(directory: Path, version: str, *, connect: bool) -> Path:
+def installed(
+    directory: Path, version: str, *, connect: bool = False, extras: str = "spark"
+) -> Path:
     """The Python of a new environment with the project's wheel and that PySpark."""
     venv.create(directory, with_pip=True)
     python = directory / "bin" / "python"
     pyspark = f"pyspark[connect]=={version}" if connect else f"pyspark=={version}"
     subprocess.run(
-        [python, "-m", "pip", "install", "--quiet", f"{REPOSITORY}[spark]", pyspark],
+        [python, "-m", "pip", "install", "--quiet", f"{REPOSITORY}[{extras}]", pyspark],
         check=True,
         timeout=INSTALL_TIMEOUT_S,
     )
     return python
 
 
-def run_every_way(python: Path, *arguments: str) -> dict[str, Any]:
-    command = [str(python), str(EVERY_WAY), *arguments]
+def run_program(python: Path, program: Path, *arguments: str) -> dict[str, Any]:
+    command = [str(python), str(program), *arguments]
     done = subprocess.run(
         command,
         cwd=python.parent,
@@ -110,32 +114,45 @@ def run_every_way(python: Path, *arguments: str) -> dict[str, Any]:
         timeout=RUN_TIMEOUT_S,
         check=True,
     )
-    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return figures
+    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return measured
 
 
 @pytest.mark.interop
 @pytest.mark.timeout(INSTALL_TIMEOUT_S + RUN_TIMEOUT_S)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_way_works_on_each_version(tmp_path: Path, version: str) -> None:
-    figures = run_every_way(installed(tmp_path / "venv", version, connect=False))
+    """With the extra ``spark`` alone."""
+    measured = run_program(installed(tmp_path / "venv", version), EVERY_WAY)
     limits = version >= "4.2"
-    assert figures["version"] == version
-    assert (figures["read"], figures["headers"]) == (25_000, 16_666)
-    assert (figures["first"], figures["second"]) == ([25_000], [5_000])
-    assert figures["typed"] == TYPED
+    assert measured["version"] == version
+    assert (measured["read"], measured["headers"]) == (25_000, 16_666)
+    assert (measured["first"], measured["second"]) == ([25_000], [5_000])
+    assert measured["typed"] == TYPED
     assert (
-        max(figures["limited"]) <= 20_002 and sum(figures["limited"]) == 30_000
+        max(measured["limited"]) <= 20_002 and sum(measured["limited"]) == 30_000
         if limits
-        else LIMITS_NEED in figures["limited"]
+        else LIMITS_NEED in measured["limited"]
     )
-    assert figures["same"] and figures["copied"] == (60_000 if limits else 30_000)
+    assert measured["same"] and measured["copied"] == (60_000 if limits else 30_000)
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(INSTALL_TIMEOUT_S + RUN_TIMEOUT_S)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_registries_and_spark_s_state_work_on_each_version(tmp_path: Path, version: str) -> None:
+    """Protobuf comes with the extra ``schema-registry``; ``transformWithState`` needs it too."""
+    python = installed(tmp_path / "venv", version, extras="spark,schema-registry")
+    measured = run_program(python, REGISTRY_AND_STATE)
+    copied = [60, [[0, "tea"], [59, "tea"]], True]
+    assert measured == {"avro": copied, "json-schema": copied, "protobuf": copied, "counts": 120}
 
 
 @pytest.mark.interop
 @pytest.mark.timeout(INSTALL_TIMEOUT_S + RUN_TIMEOUT_S)
 def test_every_way_works_through_spark_connect(tmp_path: Path) -> None:
-    figures = run_every_way(installed(tmp_path / "venv", VERSIONS[-1], connect=True), "remote")
-    assert (figures["read"], figures["headers"]) == (25_000, 16_666)
-    assert figures["typed"] == TYPED
-    assert figures["same"] and figures["copied"] == 60_000
+    python = installed(tmp_path / "venv", VERSIONS[-1], connect=True)
+    measured = run_program(python, EVERY_WAY, "remote")
+    assert (measured["read"], measured["headers"]) == (25_000, 16_666)
+    assert measured["typed"] == TYPED
+    assert measured["same"] and measured["copied"] == 60_000

@@ -15,6 +15,7 @@ import pytest
 from aioprod.spark import reading, sending
 from aioprod.spark.offsets import OffsetRange
 from aioprod.spark.waiting import named_wait
+from tests.selection import by_default_each
 from tests.testing.bad_servers import ORDERS, SILENT, Row, time_of
 
 from . import test_spark_limits as limits
@@ -106,6 +107,7 @@ ROWS: dict[str, Row] = {
 }
 # They end within 10 s, whatever the settings are.
 SHORT = {
+    "spark.checkpoint_positions.look_up",  # of a command; the first lookup ends it
     "spark.coordination.CoordinationClient.close",
     "spark.exactly_once.driver.wait_for_strays",
     "spark.exactly_once.transactions.list_transactions",
@@ -116,7 +118,10 @@ SHORT = {
 }
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(each, marks=by_default_each(2, 1 + place)) for place, each in enumerate(ROWS)],
+)
 def test_what_takes_long_is_logged(name: str, caplog: pytest.LogCaptureFixture) -> None:
     taken = time_of(ROWS[name], SILENT, PatientDriver)
     assert (taken.seconds <= FIRST_S) == (name in SHORT), taken

@@ -1,9 +1,9 @@
-"""Finds out how long transactions have been open, by the clock of their coordinator.
+"""Determines how long transactions have been open, by the clock of their coordinator.
 
 A coordinator aborts a transaction that is older than its timeout, but checks only every 10 seconds
 (``transaction.abort.timed.out.transaction.cleanup.interval.ms``): an open transaction may be
-aborted at the next moment. Clocks of executors and driver do not matter to a coordinator, so they
-are not asked.
+aborted at any moment. Coordinators do not use the clocks of executors and driver, so those are not
+used here either.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, RequestTimedOutError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.net.connection import Connection
 from aioprod.producer.batch import ProducerIdAndEpoch
 from aioprod.producer.transactions import requests
@@ -33,16 +33,16 @@ from aioprod.spark.coordination import Coordination
 from aioprod.spark.errors import SinkError
 from aioprod.spark.exactly_once.ids import Sink
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 _TRANSACTION = CoordinatorType.TRANSACTION
 _ONGOING = "Ongoing"
-# Transactional ids to choose from: one of them has each broker as its coordinator.
+# Transactional ids to choose from: for each broker, there is one that it coordinates.
 _CLOCK_IDS = 512
-# A transaction that only reads the clock is aborted at once, or else after this.
+# The timeout of a transaction that only reads the clock; normally it is aborted at once.
 _CLOCK_TIMEOUT_MS = 10_000
 LIST_LIMIT_MS = 3_000
-"""A broker that does not list transactions delays a batch by no more than this."""
+"""A broker that does not list transactions delays a batch by at most this time."""
 
 IsOld = Callable[[str, int], bool]
 """Returns whether a transaction is too old, from its transactional id and its start in milliseconds
@@ -51,10 +51,10 @@ by the coordinator's clock.
 
 
 class AgeLimit(NamedTuple):
-    """From which age on transactions are old.
+    """The age above which transactions are old.
 
     Attributes:
-        sink: whose transactions they are.
+        sink: the sink that the transactions belong to.
         limit_ms: the age, by the clock of the coordinator.
     """
 
@@ -63,10 +63,11 @@ class AgeLimit(NamedTuple):
 
 
 def margin_ms(timeout_ms: float, limit_s: float) -> float:
-    """Return how long before its timeout a transaction is too old to decide about.
+    """Return how long before its timeout a transaction is too old for a decision.
 
-    The decision and the ends after it take milliseconds. If brokers fail meanwhile, they are tried
-    again for ``limit_s`` each (``max.block.ms``), but a short timeout leaves room for batches.
+    The decision and the commits after it take milliseconds. If brokers fail meanwhile, requests are
+    retried for ``limit_s`` each (``max.block.ms``). With a short timeout the margin is smaller, to
+    leave time for batches.
     """
     return min(timeout_ms / 2, 2 * limit_s * 1000)
 
@@ -77,11 +78,11 @@ async def age_test(
     """Ask a coordinator which transactions have been open for longer than a limit.
 
     Kafka 3.8 and newer list them (KIP-994). Older ones, and those that do not list them within 3
-    seconds, only say when a transaction began: one that begins now shows their clock, in four
-    requests within `Coordination.limit_s` each.
+    seconds, only return the start time of a transaction. A new transaction then shows their clock,
+    with four requests within `Coordination.limit_s` each.
 
     Raises:
-        KafkaError: if the broker does not answer.
+        KafkaError: if the broker does not respond.
     """
     if connection.versions.get(ListTransactionsRequest.API_KEY, (0, 0))[1] >= 1:
         request = ListTransactionsRequest(
@@ -103,7 +104,7 @@ async def age_test(
 
 
 async def _clock_of(coordination: Coordination, node: int, sink: Sink) -> int:
-    """Return a coordinator's time in milliseconds: when a new transaction began there."""
+    """Return a coordinator's time in milliseconds: the start time of a new transaction."""
     names = [sink.clock_id(number) for number in range(_CLOCK_IDS)]
     nodes = await coordination.client.coordinators.nodes(_TRANSACTION, names)
     name = next((name for name in names if nodes[name] == node), None)

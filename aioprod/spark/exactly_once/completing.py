@@ -1,8 +1,8 @@
-"""Completes a decided batch while its transactions are certainly open, or takes the decision back.
+"""Completes a decided batch if its transactions are certainly open, or takes the decision back.
 
 A decision can be taken back as long as none of its transactions is committed. They are aborted
-first, with the producer id and epoch that it names: another driver that still tries to commit them
-finds that out. From the first commit on, the batch can only be completed.
+first, with the producer id and epoch in the decision, so another driver that still tries to commit
+them gets an error. After the first commit, the batch can only be completed.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from aioprod.spark.exactly_once.ids import Sink
 from aioprod.spark.exactly_once.transactions import TransactionStatus
 from aioprod.types import PreparedTransaction
 
-# Of the time that is certainly left, asking and deciding may take a third. The ends need less than
-# that, unless the coordinators become slower meanwhile.
+# Describing and deciding may take a third of the time that is certainly left. The commits need less
+# than that, unless the coordinators become slower meanwhile.
 _SHARE = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What coordinators knew of transactions.
+    """The state of transactions according to their coordinators.
 
     Attributes:
-        statuses: by transactional id.
+        statuses: the statuses by transactional id.
         limit_ms: the age above which `TransactionStatus.is_old` is true.
         timeout_ms: the timeout of the transactions.
-        asked_at: the event loop's time before they were asked.
-        room_s: from then on, transactions that are not old stay open at least that long.
+        asked_at: the event loop's time before the coordinators were asked.
+        room_s: the minimum time since then for which transactions that are not old stay open.
     """
 
     statuses: Mapping[str, TransactionStatus]
@@ -48,7 +48,7 @@ class Look:
 
     @property
     def in_time(self) -> bool:
-        """Whether enough of that time is left for committing all transactions."""
+        """True if enough of that time is left to commit all transactions."""
         passed_s = asyncio.get_running_loop().time() - self.asked_at
         return passed_s * _SHARE <= self.room_s
 
@@ -60,16 +60,16 @@ async def look_at(
     timeout_ms: int,
     share: float = 1.0,
 ) -> Look:
-    """Ask the coordinators of transactions which of them are open, and for too long.
+    """Ask the coordinators which transactions are open, and which are too old.
 
-    Twice at most, each within `Coordination.limit_s`.
+    It sends at most two requests, each within `Coordination.limit_s`.
 
     Args:
         timeout_ms: the expected timeout of the transactions; the coordinators know it.
-        share: how much of the margin has to be left.
+        share: the share of the margin that must be left.
 
     Raises:
-        KafkaError: if the coordinators do not answer.
+        KafkaError: if the coordinators do not respond.
     """
     names = [each.transactional_id for each in prepared]
     while True:
@@ -89,7 +89,7 @@ async def look_at(
 
 
 def timed_out(version: int, reason: str, timeout_ms: int) -> TransactionTimedOutError:
-    """Return the error of a batch that is to be written again."""
+    """Return the error of a batch that must be written again."""
     return TransactionTimedOutError(
         f"batch {version}: {reason} (limit: kafka.transaction.timeout.ms={timeout_ms}). "
         "Nothing of the batch is visible, and no row is lost: it is written again as soon as the "
@@ -101,14 +101,14 @@ def timed_out(version: int, reason: str, timeout_ms: int) -> TransactionTimedOut
 
 async def complete(part: DriverPart, decision: Decision) -> None:
     """Commit the transactions of a decision that was made some time ago. If none of them is
-    committed, and not all of them certainly can be, take the decision back.
+    committed yet, and it is uncertain that all can be, take the decision back.
 
-    Asking ends within twice `Coordination.limit_s`, committing as `ending.end_decided` says, and
-    taking back as `decision_log.decide` says.
+    Describing takes at most twice `Coordination.limit_s`. Committing has the limits of
+    `ending.end_decided`, and taking back those of `decision_log.decide`.
 
     Raises:
         TransactionTimedOutError: if it was taken back.
-        KafkaError: as `ending.end_decided` does.
+        KafkaError: see `ending.end_decided`.
     """
     options, coordination = part.options, part.coordination
     prepared = decision.prepared(part.sink)
@@ -133,7 +133,7 @@ async def commit_or_take_back(part: DriverPart, decision: Decision) -> None:
 
     Raises:
         TransactionTimedOutError: if it was taken back.
-        KafkaError: as `ending.end_decided` does.
+        KafkaError: see `ending.end_decided`.
     """
     try:
         await end_decided(
@@ -146,18 +146,19 @@ async def commit_or_take_back(part: DriverPart, decision: Decision) -> None:
 
 
 async def take_back(part: DriverPart, decision: Decision) -> None:
-    """Abort all transactions of a decision and replace it. Do nothing more if one of them turns
-    out to be committed, or unknown.
+    """Abort all transactions of a decision and replace it. Stop if one of them turns out to be
+    committed, or is unknown.
 
-    Aborting the first one ends within `Coordination.limit_s`, then the others within as much for
-    each 64; describing takes as long each time, and then `decision_log.decide` has its limits.
+    Aborting the first one takes at most `Coordination.limit_s`, and so does each group of 64 of the
+    others. Describing has the same limit each time, and then `decision_log.decide` has its limits.
 
     Raises:
         TransactionTimedOutError: if the decision was taken back.
-        KafkaError: if that is uncertain; the next run tries again.
+        KafkaError: if it is uncertain whether the decision was taken back; the next run tries
+            again.
     """
     prepared = decision.prepared(part.sink)
-    # One first: if it turns out to be committed, the others are left to be committed, too.
+    # One first: if it turns out to be committed, the others must be committed, too.
     for some in (prepared[:1], prepared[1:]):
         if not await _abort(part.coordination, some):
             return

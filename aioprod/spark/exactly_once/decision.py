@@ -1,5 +1,5 @@
-"""A decision: which transactions make up a batch. Encoded as text that is short enough for the
-metadata of a committed offset. No I/O.
+"""A decision: the transactions of a batch, encoded as text that is short enough for the metadata of
+a committed offset. No I/O.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from aioprod.spark.exactly_once.ids import Sink
 from aioprod.types import PreparedTransaction
 
 _MARK = "aioprod2:"
-# Without a check sum: the text's beginning could be another decision. Still read.
+# The former version, without a checksum: a truncated text could be a different decision. Still
+# read.
 _OLD_MARK = "aioprod1:"
 _SUM_BYTES = 4
 _SOURCES = " "
 
 
 class DecisionError(KafkaError):
-    """A decision in the log can't be parsed, or contradicts known facts."""
+    """A decision in the log can't be parsed, or is inconsistent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class DecidedTransaction:
     Attributes:
         partition: the task's number.
         number: the attempt's number, as in `reports.TaskAttempt`.
-        producer_id, epoch, v2: as in :class:`aioprod.PreparedTransaction`.
+        producer_id, epoch, v2: see :class:`aioprod.PreparedTransaction`.
         rows: the number of rows written in it.
     """
 
@@ -47,16 +48,17 @@ class DecidedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Makes a batch visible, whatever fails after it. Or it was taken back, and the batch is to be
+    """Makes a batch visible, regardless of later failures. If it was taken back, the batch must be
     written again.
 
     Attributes:
         version: the batch's number.
-        run: the query's run that wrote it, as `ids.short_run` returns it.
-        digest: over all rows, as `digest.RowDigest` computes it.
-        transactions: sorted by partition; none if the decision was taken back.
-        sources: where the batch ended in each source of a stream, if that is known.
-        topic: the group's offset of its partition 0 has this decision. Not part of the text.
+        run: the run of the query that wrote it, in the form of `ids.short_run`.
+        digest: the digest of all rows, from `digest.RowDigest`.
+        transactions: the transactions, sorted by partition; empty if the decision was taken back.
+        sources: the end of the batch in each source of a stream, if known.
+        topic: the topic. The group's offset for its partition 0 contains this decision. Not part of
+            the text.
     """
 
     version: int
@@ -68,12 +70,12 @@ class Decision:
 
     @property
     def is_taken_back(self) -> bool:
-        """Whether no transaction of the batch was committed, and none will be."""
+        """True if no transaction of the batch was committed or ever will be."""
         return not self.transactions
 
     @property
     def next_version(self) -> int:
-        """The number of the batch to be decided next."""
+        """The number of the next batch to decide."""
         return self.version + (not self.is_taken_back)
 
     def covers(self, version: int) -> bool:
@@ -81,7 +83,7 @@ class Decision:
         return self.version == version and not self.is_taken_back
 
     def taken_back(self) -> Decision:
-        """Return the decision that replaces this one if its batch is to be written again."""
+        """Return the decision that replaces this one if its batch must be written again."""
         return Decision(self.version, self.run, 0, (), topic=self.topic)
 
     @property
@@ -142,7 +144,7 @@ def decode(text: str) -> Decision:
     """
     if not text.startswith((_MARK, _OLD_MARK)):
         raise DecisionError(
-            f"this is no decision that this version of aioprod understands: {text[:40]!r}"
+            f"not a decision that this version of aioprod understands: {text[:40]!r}"
         )
     encoded, _, sources = text[len(_MARK) :].partition(_SOURCES)
     try:
@@ -150,7 +152,7 @@ def decode(text: str) -> Decision:
         if text.startswith(_MARK):
             data, found = data[:-_SUM_BYTES], data[-_SUM_BYTES:]
             if found != _sum_of(data):
-                raise ProtocolError("its check sum does not match")
+                raise ProtocolError("its checksum does not match")
         reader = Reader(data)
         version, run = reader.int64(), f"{reader.uint32():08x}"
         digest = reader.uint32() << 32 | reader.uint32()

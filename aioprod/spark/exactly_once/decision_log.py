@@ -1,5 +1,5 @@
-"""Stores decisions: in the metadata of the offset that a group has committed, or in a compacted
-topic if a decision is too long for that.
+"""Stores decisions in the metadata of an offset that a group has committed, or in a compacted topic
+if a decision is too long.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import AbortableTransactionError, BrokerError, FatalProducerError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.net.connection import Connection
 from aioprod.producer.producer import Producer
 from aioprod.protocol.group_offsets import LAST_FETCH_BY_NAME, fetch_offsets
@@ -23,33 +23,32 @@ from aioprod.spark.sink_options import SinkOptions
 from aioprod.spark.waiting import named_wait
 from aioprod.types import OffsetAndMetadata, TopicPartition
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
-# Kafka's default of offset.metadata.max.bytes.
+# Kafka's default for offset.metadata.max.bytes.
 METADATA_LIMIT = 4096
 
 
 async def read_decided(
     coordination: Coordination, sink: Sink, *, stable: bool = False
 ) -> Decision | None:
-    """Return the newest decision of a sink; None if there is none. Ends within three times
+    """Return the newest decision of a sink, or None if there is none, within three times
     `Coordination.limit_s`.
 
     Args:
-        stable: wait for a decision that is being committed (KIP-447); without it such a decision
-            may be missed.
+        stable: wait for a decision that is being committed (KIP-447); otherwise it may be missed.
 
     Raises:
         DecisionError: if it can't be parsed.
         KafkaError: if it can't be read within the limit.
     """
-    committed = await _committed(coordination, sink.group, stable=stable)
+    committed = await committed_offsets(coordination, sink.group, stable=stable)
     # Each batch commits an offset of one of its topics; those of other topics are older, or belong
     # to a decision about the same batch that was taken back.
-    newest = max((position.offset for _, position in committed), default=None)
+    newest = max((position.offset for position in committed.values()), default=None)
     found = [
-        replace(await _read(coordination, position.metadata), topic=topic)
-        for topic, position in committed
+        replace(await _read(coordination, position.metadata), topic=place.topic)
+        for place, position in committed.items()
         if position.offset == newest
     ]
     return next((each for each in found if not each.is_taken_back), found[0] if found else None)
@@ -60,9 +59,18 @@ async def _read(coordination: Coordination, text: str) -> Decision:
     return decode(text if place is None else await decision_topic.read(coordination, place))
 
 
-async def _committed(
+async def committed_offsets(
     coordination: Coordination, group: str, *, stable: bool
-) -> list[tuple[str, OffsetAndMetadata]]:
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return all offsets of a group, within `Coordination.limit_s`.
+
+    Args:
+        stable: wait for those that are being committed (KIP-447).
+
+    Raises:
+        KafkaError: if they can't be read within the limit.
+    """
+
     def prepare(peer: Connection) -> tuple[OffsetFetchRequest, int]:
         version = peer.pick_version(OffsetFetchRequest, LAST_FETCH_BY_NAME)
         return fetch_offsets(group, None, version, require_stable=stable), version
@@ -70,18 +78,20 @@ async def _committed(
     reply = await coordination.ask(CoordinatorType.GROUP, group, prepare, _code)
     code = _code(reply)
     if code:
-        raise BrokerError(code, f"the decisions of group {group!r} can't be read")
+        raise BrokerError(code, f"the offsets of group {group!r} can't be read")
     topics = reply.groups[0].topics if reply.groups else reply.topics
-    return [
-        (topic.name, OffsetAndMetadata(p.committed_offset, p.metadata or ""))
+    return {
+        TopicPartition(topic.name, p.partition_index): OffsetAndMetadata(
+            p.committed_offset, p.metadata or ""
+        )
         for topic in topics
         for p in topic.partitions
         if p.committed_offset >= 0
-    ]
+    }
 
 
 def _code(reply: OffsetFetchResponse) -> ErrorCode:
-    """Return the first error of an answer about one group."""
+    """Return the first error in the response for one group."""
     topics = (
         [topic for group in reply.groups for topic in group.topics]
         if reply.groups
@@ -97,13 +107,14 @@ def _code(reply: OffsetFetchResponse) -> ErrorCode:
 
 @dataclass(frozen=True, slots=True)
 class DriverPart:
-    """What the driver of a sink works with.
+    """The objects that the driver of a sink uses.
 
     Attributes:
-        options: of the write.
-        coordination: asks coordinators.
-        producer: started as `Sink.driver_id`; no other driver has taken over this id.
-        sink: whose batches are decided.
+        options: the options of the write.
+        coordination: sends requests to coordinators.
+        producer: a producer that was started with `Sink.driver_id`, which no other driver has taken
+            over.
+        sink: the sink whose batches are decided.
     """
 
     options: SinkOptions
@@ -113,7 +124,7 @@ class DriverPart:
 
 
 async def decide(part: DriverPart, decision: Decision) -> None:
-    """Commit the decision, for partition 0 of its topic: from then on the batch is written.
+    """Commit the decision, for partition 0 of its topic. After that the batch counts as written.
 
     Each step (up to six calls of the producer, and those of `decision_topic.write`) ends within its
     own limit, `max_block_ms`.

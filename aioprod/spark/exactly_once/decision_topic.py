@@ -24,7 +24,7 @@ from aioprod.types import TopicPartition
 
 _PARTITIONS = 1
 _BROKERS_DEFAULT = -1
-_CREATED = ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS  # brokers learn of it a moment later
+_CREATED = ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS  # brokers get it a moment later
 
 
 class Place(NamedTuple):
@@ -36,7 +36,9 @@ class Place(NamedTuple):
 
 
 def place_of(text: str) -> Place | None:
-    """Parse an offset's metadata that points to a record; None if it is the decision itself."""
+    """Parse an offset's metadata that refers to a record; return None if it is the decision
+    itself.
+    """
     found = re.fullmatch(r"aioprod1@([\w.-]+)/(\d+)/(\d+)", text)
     return Place(found[1], int(found[2]), int(found[3])) if found else None
 
@@ -46,14 +48,14 @@ async def write(
 ) -> str:
     """Write a decision to the topic, as part of the producer's open transaction.
 
-    Creating the topic ends within `Coordination.limit_s`; the record has `max_block_ms` and
-    `delivery_timeout_ms`.
+    Creating the topic takes at most `Coordination.limit_s`; sending the record is limited by
+    `max_block_ms` and `delivery_timeout_ms`.
 
     Returns:
-        The text that points to the record.
+        The text that refers to the record.
 
     Raises:
-        BrokerError: if the topic is missing and this client may not create it.
+        BrokerError: if the topic is missing and this client is not authorized to create it.
         KafkaError: if the record could not be written.
     """
     await _ensure(coordination, topic)
@@ -66,7 +68,7 @@ async def read(coordination: Coordination, place: Place) -> str:
     """Read a decision, within twice `Coordination.limit_s`.
 
     Raises:
-        DecisionError: if the record is gone.
+        DecisionError: if the record does not exist any more.
         KafkaError: if it can't be read.
     """
     settings = FetchSettings(retry_limit_ms=max(1, int(coordination.limit_s * 1000)))

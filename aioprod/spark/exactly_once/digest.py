@@ -1,12 +1,12 @@
-"""A digest of rows that shows whether two writes of a batch wrote the same rows, in any order and
-distributed over any tasks.
+"""A digest of rows that shows whether two writes of a batch wrote the same rows, regardless of
+their order and their distribution over tasks.
 
 All numbers are modulo 2^64, and `mix` is the last step of SplitMix64: each bit of its argument
 changes half of all bits of the result.
 
 - of bytes: mix(place + LENGTH * (length + 1) + sum of mix(word * (2 i + 1) * STEP)). Words have
-  eight bytes in little-endian order, the last padded with zeros; null has length -1. Zeros add
-  nothing, so a column can be padded to any width.
+  eight bytes in little-endian order, the last padded with zeros; null has length -1. Zeros do not
+  change the sum, so a column can be padded to any width.
 - of headers: sum of mix(number of the name + number of the value + STEP * (number of headers
   before it))
 - of a row: mix(number of topic, key and value + mix(PARTITION + partition + 1) + number of the
@@ -26,14 +26,14 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from aioprod.protocol.arrow_buffers import is_null, lengths
 from aioprod.protocol.arrow_columns import as_binary, name_and_value
 from aioprod.protocol.arrow_digest import STEP, Numbers, mix, mixed, of_bytes, row_digest
+from aioprod.spark.exactly_once.reports import MODULUS
 
-MODULUS: Final = 1 << 64
 # One for each field of a row, so that swapping key and value changes the digest.
 _TOPIC: Final = 0x8CB92BA72F3D8DD7
 _PARTITION: Final = 0x5851F42D4C957F2D
 _HEADER_NAME: Final = 0xC2B2AE3D27D4EB4F
 _HEADER_VALUE: Final = 0x165667B19E3779F9
-# A column of binary has offsets of 32 bits.
+# A column of type binary has offsets of 32 bits.
 _MOST_BYTES: Final = 1 << 30
 
 
@@ -46,11 +46,11 @@ class RowDigest:
     """
 
     def __init__(self) -> None:
-        self.rows = 0
-        self.value = 0
+        self.rows: int = 0
+        self.value: int = 0
 
     def add(self, topic: str, batch: pa.RecordBatch) -> None:
-        """Add rows for a topic, with the columns that `Producer.send_arrow` takes."""
+        """Add rows of a topic, with the columns that `Producer.send_arrow` accepts."""
         if batch.nbytes > _MOST_BYTES and batch.num_rows > 1:
             half = batch.num_rows // 2
             self.add(topic, batch.slice(0, half))

@@ -1,6 +1,4 @@
-"""The driver's part: decide once about a batch and commit all its transactions, or leave none
-open.
-"""
+"""The driver's part: decide a batch once and commit all its transactions, or leave none open."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from dataclasses import replace
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.counts import counted
 from aioprod.error_codes import ErrorCode
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.producer.producer import Producer
 from aioprod.spark.coordination import Coordination, open_coordination, together
 from aioprod.spark.errors import ReplayMismatchError, SinkError, TransactionTimedOutError
@@ -26,46 +24,46 @@ from aioprod.spark.exactly_once.completing import (
 )
 from aioprod.spark.exactly_once.decision import DecidedTransaction, Decision
 from aioprod.spark.exactly_once.decision_log import DriverPart, decide, read_decided
-from aioprod.spark.exactly_once.digest import MODULUS
 from aioprod.spark.exactly_once.ids import NUMBERS, Sink
-from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
+from aioprod.spark.exactly_once.order import check_not_newer
+from aioprod.spark.exactly_once.reports import MODULUS, TaskAttempt, TaskReport
 from aioprod.spark.exactly_once.source_offsets import read_source_offsets
 from aioprod.spark.exactly_once.sweeping import finish_earlier, sweep
-from aioprod.spark.exactly_once.task import check_not_newer
 from aioprod.spark.exactly_once.transactions import TransactionStatus
 from aioprod.spark.sink_options import SinkOptions
 from aioprod.spark.starting import start_producer
 from aioprod.spark.waiting import named_wait
 from aioprod.types import PreparedTransaction
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 # The driver's own transaction takes milliseconds. If a driver dies and leaves it open, it must not
-# delay the next one for long.
+# delay the next driver for long.
 _DRIVER_TIMEOUT_MS = 30_000
 _STRAYS_LIMIT_S = 5.0
 
 
 async def commit_batch(options: SinkOptions, reports: Sequence[TaskReport], version: int) -> bool:
-    """Make a batch visible, once and whole.
+    """Make a batch visible, completely and exactly once.
 
-    Each step (connecting, fencing, reading, checking, deciding, ending, sweeping) ends within its
-    limit, `kafka.max.block.ms` for most; the longest path has 27 such steps, and 64 transactions
-    are ended at the same time. The first failing step ends the call, closing included within
+    Each step (connecting, fencing, reading, checking, deciding, committing, sweeping) has a limit,
+    `kafka.max.block.ms` for most. The longest path has 27 such steps, and 64 transactions are
+    committed at the same time. The first failing step ends the call, and closing takes at most
     `kafka.delivery.timeout.ms`.
 
     Returns:
-        Whether it was written now, and not before.
+        True if it was written now, and not before.
 
     Raises:
-        TransactionTimedOutError: if a transaction is not open any more, or not long enough for the
-            decision and the commits that follow; no row is visible.
+        TransactionTimedOutError: if a transaction is not open any more, or not for long enough for
+            the decision and the commits that follow; no row is visible.
         ReplayMismatchError: if the batch was written before, with other rows.
-        CopiedCheckpointError, NewerDecisionError: as `task.check_not_newer` does.
+        CopiedCheckpointError, NewerDecisionError: see `order.check_not_newer`.
         LostTransactionsError: if the batch was decided, and rows of it are lost.
         SinkError: if another driver took over, or the batch is decided but not all of it is
             committed yet.
-        KafkaError: if brokers can't be reached, or refuse. The same batch may safely be retried.
+        KafkaError: if brokers can't be reached or refuse a request. It is safe to retry the same
+            batch.
     """
     if not reports:
         return False
@@ -93,13 +91,13 @@ async def abort_batch(options: SinkOptions, attempt: TaskAttempt, *, strays: boo
 
     Args:
         attempt: any attempt of the batch.
-        strays: whether some of its tasks have not reported and may still run.
+        strays: True if some of its tasks have not reported and may still be running.
 
     Raises:
-        KafkaError: if brokers can't be reached, or refuse.
+        KafkaError: if brokers can't be reached or refuse a request.
     """
     sink, run = attempt.sink, attempt.run
-    # Fences the driver's own transaction: after it the batch is decided, or never will be.
+    # Fences the driver's own transaction: after that, the batch is either decided or never will be.
     async with _open(options, sink) as part:
         coordination = part.coordination
         decision = await read_decided(coordination, sink, stable=True)
@@ -108,15 +106,15 @@ async def abort_batch(options: SinkOptions, attempt: TaskAttempt, *, strays: boo
             try:
                 await complete(part, decision)
             except TransactionTimedOutError as error:
-                log.warning("%s", error)  # aborted, as the batch was to be
+                log.warning("%s", error)  # it is aborted, as intended for the batch
         if strays:
             await wait_for_strays()
             await sweep(coordination, sink, decision, run)
 
 
 async def wait_for_strays() -> None:
-    """Wait 5 seconds for tasks that Spark did not wait for: when they find the batch aborted, they
-    open no further transaction.
+    """Wait 5 seconds for tasks that Spark did not wait for. When they find that the batch is
+    aborted, they open no further transaction.
     """
     await asyncio.sleep(_STRAYS_LIMIT_S)
 
@@ -138,13 +136,15 @@ async def _open(options: SinkOptions, sink: Sink) -> AsyncIterator[DriverPart]:
 async def fence_older_driver(producer: Producer) -> None:
     """Take over the driver's transactional id by starting the producer, within `max_block_ms`.
 
-    An older driver can decide nothing afterwards.
+    An older driver can't decide anything afterwards.
     """
     await start_producer(producer)
 
 
 async def _finish(part: DriverPart, decision: Decision, reports: Sequence[TaskReport]) -> None:
-    """Finish a batch decided before: commit the rest of it, and abort what was written again."""
+    """Finish a batch that was decided before: commit its remaining transactions, and abort the
+    repeated ones.
+    """
     sink, run = reports[0].attempt.sink, reports[0].attempt.run
     await together(
         [
@@ -176,7 +176,7 @@ async def _begin(
     reports: Sequence[TaskReport],
     version: int,
 ) -> bool:
-    """Decide about a new batch, and commit it."""
+    """Decide a new batch, and commit it."""
     options, coordination = part.options, part.coordination
     sink, run = reports[0].attempt.sink, reports[0].attempt.run
     written = [report for report in reports if report.transaction is not None]
@@ -189,7 +189,7 @@ async def _begin(
         return False
     first_of_run = previous is None or previous.run != run
     if previous is not None and first_of_run:
-        # Before the check, which is only valid for a while.
+        # Before the check, whose result is valid only for a short time.
         await finish_earlier(coordination, sink, previous, skip_lost=options.skip_lost_batch)
     look = await check_transactions(options, coordination, written)
     sources = read_source_offsets(options.checkpoint, version)
@@ -240,13 +240,13 @@ def _totals(reports: Sequence[TaskReport]) -> tuple[int, int]:
 async def check_transactions(
     options: SinkOptions, coordination: Coordination, written: Collection[TaskReport]
 ) -> Look:
-    """Check that each transaction is open, and long enough for the decision and the commits that
-    follow. Just before the decision, and within twice `Coordination.limit_s`.
+    """Check that each transaction stays open for long enough for the decision and the commits that
+    follow. This runs just before the decision, and takes at most twice `Coordination.limit_s`.
 
     Raises:
         TransactionTimedOutError: if one is not.
-        SinkError: if two tasks had the same transactional id, or this client may not describe
-            them.
+        SinkError: if two tasks had the same transactional id, or this client is not authorized to
+            describe it.
     """
     expected = {
         report.transaction.transactional_id: (report, report.transaction)
@@ -275,7 +275,7 @@ async def check_transactions(
                 f"{reason}",
                 look.timeout_ms,
             )
-        # Only a hint, by the clocks of the executor and this driver.
+        # Only a hint, because it uses the clocks of the executor and this driver.
         age_ms = (time.time() - report.started_at) * 1000
         if look.limit_ms / 2 < age_ms < look.timeout_ms:
             log.warning(

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.spark.coordination import Coordination, together
 from aioprod.spark.errors import LostTransactionsError, SinkError
 from aioprod.spark.exactly_once import transactions
@@ -15,9 +15,9 @@ from aioprod.spark.exactly_once.decision import DecidedTransaction, Decision
 from aioprod.spark.exactly_once.ids import Sink
 from aioprod.types import PreparedTransaction
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
-# Error codes of a coordinator that has aborted a transaction, or has forgotten it.
+# Error codes of a coordinator that has aborted a transaction, or does not know it any more.
 _LOST = frozenset(
     {
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -28,7 +28,7 @@ _LOST = frozenset(
     }
 )
 AT_ONCE = 64
-"""How many transactions are ended at the same time."""
+"""The number of transactions that are committed at the same time."""
 
 
 async def end_decided(
@@ -39,19 +39,19 @@ async def end_decided(
     skip_lost: int | None = None,
     only: Collection[str] | None = None,
 ) -> None:
-    """Commit the transactions that a decision names, unless they are committed already.
+    """Commit the transactions of a decision that are not committed yet.
 
-    Finding coordinators ends within `Coordination.limit_s`, and so does each group of 64
-    transactions, which are ended at the same time.
+    Finding coordinators takes at most `Coordination.limit_s`, and so does each group of 64
+    transactions, which are committed at the same time.
 
     Args:
-        skip_lost: option ``skipLostBatch``: the number of a batch whose lost transactions are only
-            logged.
-        only: these transactional ids; None: all.
+        skip_lost: the option ``skipLostBatch``: the number of a batch whose lost transactions are
+            only logged.
+        only: the transactional ids to commit; None for all.
 
     Raises:
-        LostTransactionsError: if some were aborted before; all others are committed.
-        SinkError: if some are not committed yet, and still can be.
+        LostTransactionsError: if some were already aborted; all others are committed.
+        SinkError: if some are not committed yet, but still can be.
     """
     chosen = [
         (transaction, decided)
@@ -90,7 +90,7 @@ async def end_decided(
 async def _commit(
     coordination: Coordination, gate: asyncio.Semaphore, transaction: PreparedTransaction
 ) -> ErrorCode | KafkaError:
-    """Return NONE, why the transaction is lost, or why it is not committed yet."""
+    """Return NONE, or the reason why the transaction is lost or not committed yet."""
     async with gate:
         try:
             code = await transactions.end_transaction(coordination, transaction, commit=True)

@@ -1,4 +1,4 @@
-"""Names of a sink's transactional ids and of its group, and parsing them."""
+"""Builds and parses a sink's transactional ids and the name of its group."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import NamedTuple
 # Ids are reused after this many versions: a late request of an abandoned attempt must not hit a
 # batch that is being written, and brokers keep each id for transactional.id.expiration.ms (7 days).
 SLOTS = 8
-#: Spark's numbers of task attempts are taken modulo this number in a stream's ids: a run has at
-#: most this many ids for each slot.
+#: In a stream's ids, Spark's numbers of task attempts are reduced modulo this number: a run has at
+#: most this number of ids for each slot.
 NUMBERS = 16_384
 
 
@@ -25,11 +25,11 @@ class AttemptId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """A writing query or application, and how its names begin.
+    """A query or application that writes, and the prefix of its names.
 
     Attributes:
-        prefix: option ``transactionalIdPrefix``.
-        sink_id: the streaming query's id, ``txnAppId``, or a name of this one write.
+        prefix: the option ``transactionalIdPrefix``.
+        sink_id: the streaming query's id, ``txnAppId``, or a name for a single write.
     """
 
     prefix: str
@@ -50,12 +50,12 @@ class Sink:
         return f"{self.driver_id}-{run}-{version % SLOTS}-{number}"
 
     def clock_id(self, number: int) -> str:
-        """Return an id whose transactions only show the time of their coordinator."""
+        """Return an id for transactions that only read their coordinator's clock."""
         return f"{self.driver_id}-clock-{number}"
 
     def parse(self, transactional_id: str) -> AttemptId | None:
-        """Parse an attempt's id; return None for other ids, including those of sinks whose names
-        only have the same prefix.
+        """Parse an attempt's id; return None for other ids, including those of other sinks whose
+        names begin with the same prefix.
         """
         found = re.fullmatch(
             re.escape(self.driver_id) + r"-([0-9a-f]{8})-(\d)-(\d+)", transactional_id

@@ -1,22 +1,23 @@
-"""Cleans up after attempts and drivers that died: their open transactions hide the records of
-others from readers of committed records.
+"""Cleans up after attempts and drivers that died: their open transactions hide the records of other
+producers from read_committed consumers.
 
 A transaction is aborted only if no driver can still decide for it. A driver that lost its
-connection may be about to decide the batch after the last decision, but can't change that batch or
-earlier ones. So a sweep follows a decision, and spares the next batch's transactions.
+connection may be about to decide the batch after the last decision, but can't change the decided
+batch or earlier ones. So a sweep runs after a decision, and does not abort the next batch's
+transactions.
 """
 
 from __future__ import annotations
 
 from aioprod.errors import KafkaError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.spark.coordination import Coordination, together
 from aioprod.spark.exactly_once import transactions
 from aioprod.spark.exactly_once.decision import Decision
 from aioprod.spark.exactly_once.ending import end_decided
 from aioprod.spark.exactly_once.ids import SLOTS, Sink
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 async def sweep(
@@ -27,14 +28,15 @@ async def sweep(
     *,
     others: bool = False,
 ) -> None:
-    """Abort open transactions that the newest decision does not name. Failures to abort are only
+    """Abort open transactions that are not part of the newest decision. If this fails, it is only
     logged.
 
-    Listing ends within 3 seconds, aborting (all at the same time) within `Coordination.limit_s`.
+    Listing takes at most 3 seconds, and aborting (all at the same time) at most
+    `Coordination.limit_s`.
 
     Args:
-        run: the run whose transactions to abort.
-        others: also those of other runs, except for the batch after the decided one.
+        run: the run whose transactions are aborted.
+        others: also abort those of other runs, except for the batch after the decided one.
 
     Raises:
         AuthenticationError, UnsupportedVersionError: if the brokers don't list transactions.
@@ -59,13 +61,15 @@ async def sweep(
 async def finish_earlier(
     coordination: Coordination, sink: Sink, decision: Decision, *, skip_lost: int | None
 ) -> None:
-    """Commit what an earlier run decided but did not commit, for writes that are never repeated.
+    """Commit the transactions that an earlier run decided but did not commit, for writes that are
+    never repeated.
 
-    Each coordinator is asked: the next decision replaces this one, and with it the names of what is
-    still open. Asking ends within `Coordination.limit_s`, committing as `ending.end_decided` says.
+    Each coordinator is asked, because the next decision replaces this one and its list of
+    transactions. Asking takes at most `Coordination.limit_s`, and committing has the limits of
+    `ending.end_decided`.
 
     Raises:
-        KafkaError: as `ending.end_decided` does, or if a coordinator does not answer.
+        KafkaError: see `ending.end_decided`; and if a coordinator does not respond.
     """
     prepared = decision.prepared(sink)
     names = [each.transactional_id for each in prepared]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.error_codes import COORDINATOR_MOVED, ErrorCode
 from aioprod.errors import AuthenticationError, BrokerError, KafkaError, UnsupportedVersionError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.net.connection import Connection
 from aioprod.producer.batch import ProducerIdAndEpoch
 from aioprod.producer.transactions import requests
@@ -21,7 +21,7 @@ from aioprod.spark.coordination import Coordination, together
 from aioprod.spark.exactly_once.ages import LIST_LIMIT_MS, AgeLimit, IsOld, age_test
 from aioprod.types import PreparedTransaction
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 ONGOING = "Ongoing"
 _ABORTED = ("PrepareAbort", "CompleteAbort")
@@ -32,13 +32,13 @@ _TIMEOUT_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class TransactionStatus:
-    """What a coordinator knows of a transactional id.
+    """The state of a transactional id according to its coordinator.
 
     Attributes:
-        state: Kafka's name for it, such as ``Ongoing``, or the error code's name if the id is
+        state: Kafka's name of the state, such as ``Ongoing``, or the error code's name if the id is
             unknown.
         timeout_ms: the maximum duration of a transaction.
-        is_old: whether the open transaction is older than the caller asked for.
+        is_old: True if the open transaction is older than the caller's age limit.
     """
 
     state: str
@@ -48,7 +48,7 @@ class TransactionStatus:
     is_old: bool = False
 
     def is_open(self, transaction: PreparedTransaction) -> bool:
-        """Return whether this very transaction is open."""
+        """Return whether this exact transaction is open."""
         return (self.state, self.producer_id, self.epoch) == (
             ONGOING,
             transaction.producer_id,
@@ -56,7 +56,7 @@ class TransactionStatus:
         )
 
     def was_aborted(self, transaction: PreparedTransaction) -> bool:
-        """Return whether this very transaction was certainly aborted. Its transactional id is not
+        """Return whether this exact transaction was certainly aborted. Its transactional id is not
         used again before its batch is finished, so it is the last one of this producer id.
         """
         return (
@@ -69,13 +69,13 @@ class TransactionStatus:
 async def end_transaction(
     coordination: Coordination, transaction: PreparedTransaction, *, commit: bool
 ) -> ErrorCode:
-    """Commit or abort, within `Coordination.limit_s`; doing it again is no error (KIP-98, KIP-890).
+    """Commit or abort, within `Coordination.limit_s`; a retry is harmless (KIP-98, KIP-890).
 
     Returns:
         NONE, or the coordinator's permanent error.
 
     Raises:
-        KafkaError: if no final answer came within the limit.
+        KafkaError: if no final response arrived within the limit.
     """
 
     def prepare(peer: Connection) -> tuple[EndTxnRequest, int]:
@@ -97,7 +97,7 @@ async def abort_transaction(coordination: Coordination, transactional_id: str) -
     """Abort the open transaction of an id, within `Coordination.limit_s`, and fence its producer.
 
     Raises:
-        KafkaError: if refused, or not done within the limit.
+        KafkaError: if the request is refused, or not complete within the limit.
     """
 
     def prepare(peer: Connection) -> tuple[InitProducerIdRequest, int]:
@@ -122,13 +122,14 @@ async def describe_transactions(
     transactional_ids: Collection[str],
     age_limit: AgeLimit | None = None,
 ) -> dict[str, TransactionStatus]:
-    """Return what the coordinators know (KIP-664, Kafka 3.0), within `Coordination.limit_s`.
+    """Return the state of transactions from their coordinators (KIP-664, Kafka 3.0), within
+    `Coordination.limit_s`.
 
     Args:
-        age_limit: when `TransactionStatus.is_old` is true; None: it is not asked for.
+        age_limit: the limit for `TransactionStatus.is_old`; None if it is not needed.
 
     Raises:
-        KafkaError: if they don't answer within the limit, or the brokers are older.
+        KafkaError: if they do not respond within the limit, or the brokers are older.
     """
     found: dict[str, TransactionStatus] = {}
 
@@ -160,8 +161,8 @@ async def _describe_at(
     is_old: IsOld = _never
     try:
         if age_limit is not None:
-            # Asked first: a broker that takes over these ids in between is loading them, and says
-            # so.
+            # Listed first: a broker that takes over these ids in between is loading them, and
+            # responds with an error.
             connection = await coordinators.connection(_TRANSACTION, ids[0])
             is_old = await age_test(coordination, connection, node, age_limit)
         reply = await coordination.client.request(
@@ -200,7 +201,7 @@ def _never(transactional_id: str, started_at_ms: int) -> bool:
 async def list_transactions(coordination: Coordination, accept: Callable[[str], bool]) -> list[str]:
     """List the transactional ids with an open transaction (KIP-664, Kafka 3.0).
 
-    Asks all brokers and waits 3 seconds for each, or 6 if it answers with errors first.
+    Asks all brokers and waits 3 seconds for each, or 6 if it first responds with errors.
 
     Raises:
         UnsupportedVersionError: if the brokers are older.
@@ -213,8 +214,8 @@ async def list_transactions(coordination: Coordination, accept: Callable[[str], 
 
 async def _list_at(coordination: Coordination, node: int) -> list[str]:
     async def attempt() -> list[str]:
-        # In a separate task: EndTxn of the same step is sent before, and does not wait behind it
-        # on a broker that is slow to list.
+        # In a separate task: the same step's EndTxn is sent first, and does not wait behind this
+        # request on a broker that is slow to list.
         request = coordination.client.request(
             ListTransactionsRequest(state_filters=[ONGOING]), node
         )

@@ -14,13 +14,13 @@ from aioprod.spark.progress import QueryProgress
 from aioprod.spark.signs import QuerySigns
 
 MAX_BATCHES = 600
-"""Micro-batches of all queries that are kept for the charts."""
+"""The number of micro-batches (of all queries) that are kept for the charts."""
 
 MAX_QUERIES = 20
-"""Queries that are kept; beyond it the one with the oldest report is dropped."""
+"""The number of queries that are kept; then the one with the oldest report is dropped."""
 
 MAX_PARTITIONS = 50
-"""Partitions in the page's data, those with the largest lag; Prometheus gets all."""
+"""The number of partitions in the page's data: those with the largest lag. Prometheus gets all."""
 
 State = Literal["starting", "running", "stopped", "failed"]
 
@@ -31,9 +31,10 @@ class QueryTotals:
 
     Attributes:
         newest: its newest micro-batch.
-        reported_at: when that was reported, in seconds since 1970.
+        reported_at: the time of its report, in seconds since 1970.
         rows, late_rows, batches: sums over all its micro-batches.
-        dead_letters: likewise; None if the query does not count them.
+        dead_letters: the sum of dead letters; None if the query does not count them.
+        bytes_read: the sum of the values' sizes; None if the query does not observe them.
     """
 
     newest: QueryProgress
@@ -42,6 +43,7 @@ class QueryTotals:
     rows: int = 0
     late_rows: int = 0
     dead_letters: int | None = None
+    bytes_read: int | None = None
 
     def add(self, progress: QueryProgress, now: float) -> None:
         """Add a micro-batch."""
@@ -51,10 +53,12 @@ class QueryTotals:
         self.late_rows += progress.late_rows
         if progress.dead_letters is not None:
             self.dead_letters = (self.dead_letters or 0) + progress.dead_letters
+        if progress.bytes_read is not None:
+            self.bytes_read = (self.bytes_read or 0) + progress.bytes_read
 
 
 class ProgressHistory:
-    """What the page and the metrics show. All methods may be called from any thread."""
+    """The data for the page and the metrics. All methods may be called from any thread."""
 
     def __init__(
         self,
@@ -74,6 +78,7 @@ class ProgressHistory:
         self._ended_at: float | None = None
         self._state: State = "starting"
         self._error: str | None = None
+        self._spark_ui: str | None = None
         self._queries: OrderedDict[str, QueryTotals] = OrderedDict()
         self._batches: deque[dict[str, Any]] = deque(maxlen=MAX_BATCHES)
         self._count = 0
@@ -84,9 +89,12 @@ class ProgressHistory:
         with self._lock:
             return self._state
 
-    def running(self) -> None:
-        """Spark runs; its queries start."""
+    def running(self, spark_ui: str | None = None) -> None:
+        """Record that Spark is running and its queries start. ``spark_ui`` is the address of
+        Spark's UI.
+        """
         with self._lock:
+            self._spark_ui = spark_ui or self._spark_ui
             if self._state == "starting":
                 self._state = "running"
 
@@ -111,8 +119,8 @@ class ProgressHistory:
                 self._ended_at = self._clock()
 
     def stalled(self) -> dict[str, float]:
-        """Return the seconds for which queries of a run that has not ended are silent, by name, if
-        they are above the limit.
+        """Return the seconds since the last report of each stalled query, by name; empty if the run
+        has ended.
         """
         return self._signs.stalled() if self.state == "running" else {}
 
@@ -129,7 +137,7 @@ class ProgressHistory:
         """Return the data of the page, ready for JSON.
 
         Args:
-            run: the run of which the page has batches; those of another run do not count.
+            run: the run whose batches the page has; batches of another run are ignored.
             after: the number of the newest of them: only later batches are returned.
         """
         totals, stalled = self.totals(), self.stalled()
@@ -144,6 +152,7 @@ class ProgressHistory:
                 "ended_at": self._ended_at,
                 "now": self._clock(),
                 "lag_limit": self._lag_limit,
+                "spark_ui": self._spark_ui,
                 "stalled": [
                     {"query": query, "silent_s": silent}
                     for query, silent in sorted(stalled.items())
@@ -155,7 +164,7 @@ class ProgressHistory:
 
 
 def _batch(number: int, progress: QueryProgress, totals: QueryTotals) -> dict[str, Any]:
-    """One point of the charts."""
+    """Return one point of the charts."""
     return {
         "number": number,
         "query": progress.query,
@@ -170,6 +179,10 @@ def _batch(number: int, progress: QueryProgress, totals: QueryTotals) -> dict[st
         "state_bytes": progress.state_bytes,
         "late_rows_total": totals.late_rows,
         "dead_letters_total": totals.dead_letters,
+        "watermark_delay_s": progress.watermark_delay_s,
+        "event_age_s": progress.event_age_s,
+        "bytes_per_second": progress.bytes_per_second,
+        "skew": progress.skew,
     }
 
 
@@ -192,6 +205,11 @@ def _query(name: str, totals: QueryTotals) -> dict[str, Any]:
         "dead_letters_total": totals.dead_letters,
         "state_rows": newest.state_rows,
         "state_bytes": newest.state_bytes,
+        "watermark_delay_s": newest.watermark_delay_s,
+        "event_age_s": newest.event_age_s,
+        "bytes_per_second": newest.bytes_per_second,
+        "bytes_total": totals.bytes_read,
+        "skew": newest.skew,
     }
 
 

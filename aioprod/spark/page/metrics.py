@@ -15,13 +15,14 @@ from aioprod.spark.page.history import ProgressHistory, QueryTotals, State
 
 _PREFIX = "aioprod_pipeline_"
 
-# Name, meaning, value. Totals are of the present run, the others of the newest micro-batch; None
-# leaves the sample out.
+# Name, description, value. Totals are those of the current run, other values those of the newest
+# micro-batch. None omits the sample.
 _COUNTERS: tuple[tuple[str, str, Callable[[QueryTotals], float | None]], ...] = (
     ("batches_total", "Micro-batches", lambda query: query.batches),
     ("rows_total", "Records read", lambda query: query.rows),
     ("late_rows_total", "Rows dropped as later than the watermark", lambda query: query.late_rows),
     ("dead_letters_total", "Records that are not events", lambda query: query.dead_letters),
+    ("bytes_total", "Size of the values read", lambda query: query.bytes_read),
 )
 _GAUGES: tuple[tuple[str, str, Callable[[QueryTotals], float | None]], ...] = (
     ("batch_rows", "Records of the newest micro-batch", lambda query: query.newest.rows),
@@ -37,6 +38,26 @@ _GAUGES: tuple[tuple[str, str, Callable[[QueryTotals], float | None]], ...] = (
     ),
     ("state_rows", "Rows in the state of all operators", lambda query: query.newest.state_rows),
     ("state_bytes", "Memory that the state uses", lambda query: query.newest.state_bytes),
+    (
+        "bytes_per_second",
+        "Size of the values of the newest micro-batch divided by its time",
+        lambda query: query.newest.bytes_per_second,
+    ),
+    (
+        "partition_skew",
+        "Records of the partition with the most in the newest micro-batch, divided by the mean",
+        lambda query: query.newest.skew,
+    ),
+    (
+        "watermark_delay_seconds",
+        "Time from the watermark to the end of the newest micro-batch",
+        lambda query: query.newest.watermark_delay_s,
+    ),
+    (
+        "event_age_seconds",
+        "Age of the newest event at the end of the newest micro-batch",
+        lambda query: query.newest.event_age_s,
+    ),
     (
         "last_report_timestamp_seconds",
         "When the newest micro-batch was reported, in seconds since 1970",
@@ -110,8 +131,8 @@ def _lags(queries: dict[str, QueryTotals]) -> Metric:
 
 
 def scrape(history: ProgressHistory, accept: str) -> tuple[bytes, str]:
-    """Return the metrics and their content type, in the format that the header ``Accept`` asks
-    for.
+    """Return the metrics and their content type, in the format that the header ``Accept``
+    requests.
     """
     registry = CollectorRegistry()
     registry.register(PipelineCollector(history))

@@ -1,4 +1,4 @@
-"""Serves the page, its data, metrics and the answer to probes."""
+"""Serves the page, its data, metrics, and responses to probes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from importlib.resources import files
 from types import TracebackType
 from typing import Self
 
+from aioprod.page_server import PageServer, Reply, Request
 from aioprod.spark.page.history import ProgressHistory
-from aioprod.spark.page.server import PageServer, Reply, Request
 from aioprod.spark.progress import QueryProgress
 from aioprod.spark.signs import QuerySigns, stall_text
 
@@ -23,19 +23,18 @@ _NO_PROMETHEUS = 'metrics need prometheus_client: pip install "aioprod[prometheu
 class ProgressPage:
     """A live page of streaming queries on a port of this machine.
 
-    ``/`` is the page, ``/data.json`` its data, ``/metrics`` the same for Prometheus (requires
-    the extra ``prometheus``), and ``/healthz`` answers 200, or 503 once the run has failed and
-    while a query is stalled. As a context manager it listens, and ends with the run: an exception
-    in its block counts as the failure that the page shows. Pages that are open then have two
-    seconds to read the end.
+    ``/`` is the page, ``/data.json`` its data, ``/metrics`` the same for Prometheus (requires the
+    extra ``prometheus``). ``/healthz`` responds with 200, or with 503 if the run has failed or a
+    query is stalled. Use it as a context manager around the run: an exception in the block is shown
+    as the failure of the run. At the end, open pages have two seconds to read the final state.
 
     Args:
-        title: what the page calls the run.
-        host: the address to listen on; all who reach it can read the page.
-        port: 0 chooses a free one.
-        lag_limit: the page warns of a larger lag.
-        signs: knows which queries are stalled; give it to the `ProgressListener`, too.
-        reason: makes the text that the page shows out of an exception.
+        title: the name of the run on the page.
+        host: the address to listen on; every host that can connect to it can read the page.
+        port: the port; 0 chooses a free one.
+        lag_limit: the lag above which the page shows a warning.
+        signs: determines which queries are stalled; pass it to the `ProgressListener`, too.
+        reason: a function that returns the text for an exception on the page.
     """
 
     def __init__(
@@ -85,9 +84,13 @@ class ProgressPage:
             self.stop()
         self._server.close()
 
-    def running(self) -> None:
-        """Report that Spark runs, and that its queries start."""
-        self._history.running()
+    def running(self, spark_ui: str | None = None) -> None:
+        """Report that Spark is running and its queries start.
+
+        Args:
+            spark_ui: the address of Spark's UI, ``sparkContext.uiWebUrl``.
+        """
+        self._history.running(spark_ui)
 
     def add(self, progress: QueryProgress) -> None:
         """Add a micro-batch: a callback for `ProgressListener`."""
@@ -129,7 +132,7 @@ class ProgressPage:
 
 
 def _load_page() -> tuple[bytes, str]:
-    """Return the page, and the policy that lets it run its own script and style only, and ask only
+    """Return the page, and a policy that allows only its own script and style, and only requests to
     this server.
     """
     text = (files("aioprod.spark.page") / "page.html").read_text(encoding="utf-8")

@@ -13,6 +13,11 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 _POLL_S = 0.1
 _SOURCE_LIMIT_S = 20.0
 _PYTHON_STACK = "Traceback (most recent call last):"
+# Spark refuses these before it calls aioprod, without saying what to use instead.
+_CURES = {
+    "aioprod does not support Update mode": "use aioprod.spark.write_updates(frame, options), "
+    "which writes in this mode",
+}
 
 
 def run_queries(
@@ -24,14 +29,14 @@ def run_queries(
     starting: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> list[StreamingQuery]:
     """Start queries one after another; stop all when they have ended, one has failed, or the time
-    is over.
+    limit is reached.
 
     Args:
         writers: the queries, with their triggers.
-        stop: ends them when it is set.
-        follow: run without a limit, and take Ctrl-C for the usual end.
-        timeout_s: the limit otherwise, in seconds.
-        starting: what surrounds the start of each query.
+        stop: an event that ends them when it is set.
+        follow: run without a time limit, and treat Ctrl-C as the normal end.
+        timeout_s: the time limit without ``follow``, in seconds.
+        starting: returns a context manager for the start of each query.
 
     Returns:
         The queries, which have ended.
@@ -57,8 +62,8 @@ def run_queries(
 
 
 def _wait_for_source(query: StreamingQuery) -> None:
-    """Wait until a query's source runs. Spark fails a query whose Python process has not started
-    within 10 s, which several at once may not achieve.
+    """Wait until a query's source is running. Spark fails a query whose Python process has not
+    started within 10 s, which can happen if several start at once.
     """
     deadline = time.monotonic() + _SOURCE_LIMIT_S
     while (
@@ -72,7 +77,9 @@ def _wait_for_source(query: StreamingQuery) -> None:
 def _wait(
     queries: Sequence[StreamingQuery], stop: threading.Event | None, limit_s: float | None
 ) -> None:
-    """Wait until all queries have ended or one failed, ``stop`` is set, or the time is over."""
+    """Wait until all queries have ended or one failed, ``stop`` is set, or the time limit is
+    reached.
+    """
     started = time.monotonic()
     pause = stop or threading.Event()
     while any(query.isActive for query in queries) and not pause.wait(_POLL_S):
@@ -91,10 +98,17 @@ def _raise_failure(queries: Sequence[StreamingQuery]) -> None:
 
 def failure_reason(text: str) -> str:
     """Return the most informative line of a stack trace: the error at the end of a Python one,
-    else Java's last cause, else the first line that is not py4j's.
+    otherwise Java's last cause, otherwise the first line that is not from py4j. Add what to do if
+    Spark's message lacks it.
     """
+    reason = _reason(text)
+    cure = next((cure for failure, cure in _CURES.items() if failure in reason), "")
+    return f"{reason} {cure}" if cure else reason
+
+
+def _reason(text: str) -> str:
     if _PYTHON_STACK in text:
-        # The frames are indented; the first line that is not is the error.
+        # The frames are indented; the first line that is not indented is the error.
         error = next(
             (
                 line
@@ -116,5 +130,5 @@ def failure_reason(text: str) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return why a run has failed, in one line."""
+    """Return the reason why a run has failed, as one line."""
     return failure_reason(str(error)) or type(error).__name__

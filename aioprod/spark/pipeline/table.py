@@ -20,8 +20,8 @@ class ProgressTable:
         self._rows: dict[str, int] = {}
 
     def add(self, progress: QueryProgress) -> None:
-        """Add a micro-batch. An empty one does not replace one with rows, whose speed it would
-        hide.
+        """Add a micro-batch. An empty one does not replace one with rows, because it would hide its
+        speed.
         """
         self._rows[progress.query] = self._rows.get(progress.query, 0) + progress.rows
         if progress.rows or progress.query not in self._newest:

@@ -1,5 +1,5 @@
-"""The parts of a pipeline's command line by which it is watched: the page, alerts, and the exit
-status. Any command that runs streaming queries can use them.
+"""The monitoring options of a pipeline's command line: the page, alerts, and the exit status. Any
+command that runs streaming queries can use them.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from aioprod.page_server import parse_address
 from aioprod.spark.alerts import AlertRules
 from aioprod.spark.page import ProgressPage
-from aioprod.spark.page.server import parse_address
 from aioprod.spark.pipeline.running import reason_of
 from aioprod.spark.progress import QueryProgress
 from aioprod.spark.signs import QuerySigns
 from aioprod.spark.webhook import Webhook, check_url
 
 LIMIT_EXCEEDED = 3
-"""The exit status of a run that ended without a failure, but above a limit."""
+"""The exit status of a run that ended without a failure, but exceeded a limit."""
 
 DEFAULT_ADDRESS = "127.0.0.1:0"
 
@@ -33,7 +33,7 @@ class Watch:
     """Reports a run's progress to the page and the alerts.
 
     Attributes:
-        signs: to be given to the `ProgressListener` of the run.
+        signs: an argument for the `ProgressListener` of the run.
     """
 
     def __init__(
@@ -44,10 +44,10 @@ class Watch:
         self._page = page
         self._rules = rules
 
-    def running(self) -> None:
-        """Report that Spark runs."""
+    def running(self, spark_ui: str | None = None) -> None:
+        """Report that Spark is running, and the address of Spark's UI."""
         if self._page is not None:
-            self._page.running()
+            self._page.running(spark_ui)
 
     def add(self, progress: QueryProgress) -> None:
         """Report a micro-batch."""
@@ -78,7 +78,7 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
         dest="webhook",
         type=_url_in_file,
         metavar="FILE",
-        help="a file with that address, if it is secret",
+        help="a file that contains this address, if it is secret",
     )
     for name, number in (("lag", "lag of a query"), ("dead-letters", "number of dead letters")):
         parser.add_argument(
@@ -91,8 +91,8 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
         "--stall-timeout",
         type=_stall_timeout,
         metavar="SECONDS",
-        help="a query without a sign of life for longer is an alert, and /healthz of the page "
-        "answers 503; choose several times the longest micro-batch",
+        help="a query without a report for longer is an alert, and /healthz of the page "
+        "responds with 503; choose several times the longest micro-batch",
     )
 
 
@@ -111,9 +111,9 @@ def add_page(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def watched(given: argparse.Namespace, program: str, title: str) -> Iterator[Watch]:
-    """Serve the page and send alerts, as the command line asks, until the block has ended. Its
-    exception is the failure that they report. ``program`` begins what is printed, ``title`` is
-    the run's name.
+    """Serve the page and send alerts, as configured on the command line, until the block ends. An
+    exception in the block is reported as the failure. ``program`` is the prefix of printed lines,
+    ``title`` the run's name.
 
     Raises:
         PageError: if the page's address cannot be used.
@@ -144,8 +144,8 @@ def watched(given: argparse.Namespace, program: str, title: str) -> Iterator[Wat
 
 @contextmanager
 def _silences_watched(signs: QuerySigns, rules: AlertRules) -> Iterator[None]:
-    """Look for stalled queries until the block has ended, in a thread: a stalled query calls no
-    listener.
+    """Check for stalled queries until the block ends. This runs in a thread, because a stalled
+    query calls no listener.
     """
     ended = threading.Event()
 
@@ -168,7 +168,7 @@ def served_page(
     lag_limit: int | None = None,
     signs: QuerySigns | None = None,
 ) -> ProgressPage:
-    """Return the page of a pipeline, not listening yet."""
+    """Return the page of a pipeline, which is not listening yet."""
     host, port = address
     return ProgressPage(
         title, host=host, port=port, lag_limit=lag_limit, signs=signs, reason=reason_of

@@ -1,4 +1,4 @@
-"""The types of Spark for the columns of a schema."""
+"""Spark's types for the columns of a schema."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ T = TypeVar("T")
 
 
 def spark_shape(kind: pa.DataType) -> pa.DataType:
-    """Return the type of Arrow that Spark has for one of a schema: timestamps have microseconds,
-    times and timestamps of nanoseconds are numbers, as those of Spark's ``from_avro``.
+    """Return the Arrow type for a schema's type in Spark. Timestamps have microseconds; times, and
+    timestamps with nanoseconds, are numbers, as in Spark's ``from_avro``.
 
     Raises:
-        ConfigError: if Spark has no type for it.
+        ConfigError: if Spark has no such type.
     """
     types = pa.types
     if types.is_struct(kind):
@@ -63,16 +63,17 @@ def spark_type(value: RegisteredValue) -> DataType:
 def reader_of(
     value: RegisteredValue, registry: SchemaRegistry, message: Any = None
 ) -> SchemaDeserializer[Any]:
-    """Return what reads values as the schema says.
+    """Return the deserializer for values with the schema.
 
     Args:
         message: the class of Protobuf messages.
     """
+    limits, is_key = value.options.limits, value.options.column == "key"
     if value.options.format == "avro":
-        return AvroDeserializer(registry, value.schema, limits=value.options.limits)
+        return AvroDeserializer(registry, value.schema, limits=limits, is_key=is_key)
     if value.options.format == "json-schema":
-        return JsonSchemaDeserializer(registry, value.schema, limits=value.options.limits)
-    return ProtobufDeserializer(registry, message)
+        return JsonSchemaDeserializer(registry, value.schema, limits=limits, is_key=is_key)
+    return ProtobufDeserializer(registry, message, is_key=is_key)
 
 
 async def message_of(value: RegisteredValue, registry: SchemaRegistry) -> Any:
@@ -88,7 +89,7 @@ async def message_of(value: RegisteredValue, registry: SchemaRegistry) -> Any:
         messages: Messages = await ProtobufDeserializer(registry).parse(value.schema)
         return messages.named(wanted) if wanted else messages.at((0,))
     except ValueError as error:
-        raise ConfigError(f"option value.format=protobuf: {error}") from None
+        raise ConfigError(f"option {value.options.column}.format=protobuf: {error}") from None
 
 
 async def _arrow_type(value: RegisteredValue) -> pa.DataType:
@@ -103,10 +104,11 @@ async def _arrow_type(value: RegisteredValue) -> pa.DataType:
 
 
 async def prepared(call: Callable[[], T]) -> T:
-    """Call what may have to be prepared, until it is.
+    """Call a function, and prepare what it needs, until it succeeds.
 
     Raises:
-        SerializationError: if it asks again and again, as for more schemas than are kept.
+        SerializationError: if it is never prepared, for example with more schemas than the cache
+            keeps.
     """
     for _ in range(MOST_ATTEMPTS):
         try:

@@ -1,5 +1,5 @@
-"""Encodes the values of a write by a schema, in tasks. The registry is asked on the driver only,
-and for the references of JSON Schemas and Protobuf files.
+"""Encodes the values and keys of a write with schemas, in tasks. Tasks send requests to the
+registry only for the references of JSON Schemas and Protobuf files.
 """
 
 from __future__ import annotations
@@ -27,27 +27,29 @@ Encode = Callable[[pa.Array], pa.ChunkedArray]
 
 
 def encoded(value: RegisteredValue, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield batches with encoded values.
+    """Yield batches with encoded values, and encoded keys if these have a schema.
 
     Raises:
-        SinkError: if a value does not fit the schema; the text names the field and the row.
+        SinkError: if a value does not match the schema; the message names the field and the row.
     """
-    encode = asyncio.run(_encoder(value))
-    return _encoded(value, encode, batches)
+    for each in (value, value.key):
+        if each is not None:
+            batches = _encoded(each, asyncio.run(_encoder(each)), batches)
+    return batches
 
 
 def check_value(value: RegisteredValue, kind: DataType) -> None:
-    """Check on the driver that a column fits the schema.
+    """Check on the driver that a column matches the schema.
 
     Raises:
-        ConfigError: if it does not; the text names the field.
+        ConfigError: if it does not; the message names the field.
     """
     try:
         empty = pa.array([], arrow_type(kind))
         asyncio.run(_encoder(value))(empty)
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"the column value does not fit version {value.version} of subject "
+            f"the column {value.options.column} does not fit version {value.version} of subject "
             f"{value.options.subject}: {error}"
         ) from None
 
@@ -55,18 +57,18 @@ def check_value(value: RegisteredValue, kind: DataType) -> None:
 def _encoded(
     value: RegisteredValue, encode: Encode, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    before = 0
+    before, name = 0, value.options.column
     for batch in batches:
-        place = batch.schema.get_field_index("value")
+        place = batch.schema.get_field_index(name)
         try:
             column = encode(batch.column(place))
         except (TypeError, ValueError) as error:
             raise SinkError(
-                f"rows {before} to {before + batch.num_rows - 1} of this task: the column value "
+                f"rows {before} to {before + batch.num_rows - 1} of this task: the column {name} "
                 f"does not fit version {value.version} of subject {value.options.subject}: {error}"
             ) from None
         before += batch.num_rows
-        yield batch.set_column(place, "value", pa.concat_arrays(column.chunks))
+        yield batch.set_column(place, name, pa.concat_arrays(column.chunks))
 
 
 async def _encoder(value: RegisteredValue) -> Encode:
@@ -81,7 +83,7 @@ async def _encoder(value: RegisteredValue) -> Encode:
             serializer = JsonSchemaSerializer(registry, value.schema)
         parsed = await serializer.parse(value.schema, None)
     prefix = write_id(value.schema_id) + serializer.id_suffix(None)
-    # A schema that no column has shows with the first column.
+    # A schema that matches no column is detected with the first column.
     return partial(_portions, partial(serializer.encode_column, parsed, prefix))
 
 

@@ -1,4 +1,4 @@
-"""The options of values with schemas of a registry."""
+"""The options for values and keys with schemas in a registry."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from aioprod.config.redaction import SecretSettings
 from aioprod.decoding_limits import DEFAULT_LIMITS, DecodingLimits
 from aioprod.errors import ConfigError
 from aioprod.spark.options import (
+    KEY_NAMES,
     LIMIT_NAMES,
     REGISTRY_NAMES,
     REGISTRY_PREFIX,
@@ -20,7 +21,7 @@ from aioprod.spark.options import (
 )
 
 FORMATS: Final = ("avro", "json-schema", "protobuf")
-"""The values of ``value.format`` that need a registry."""
+"""The values of ``value.format`` that need a registry, and those of ``key.format``."""
 
 _PACKAGES: Final = ("aiohttp", "fastavro", "jsonschema")
 _MODES: Final = ("failfast", "permissive", "dropmalformed")  # the default is that of from_avro
@@ -40,17 +41,19 @@ _TOGETHER: Final = (("username", "password"), ("ssl.certificate", "ssl.key"))
 
 @dataclass(frozen=True, slots=True)
 class RegistryOptions:
-    """Where the schema of values is.
+    """The location of the schema of values, or of keys.
 
     Attributes:
         format: ``avro``, ``json-schema`` or ``protobuf``.
         settings: the options ``schema.registry.*`` without this prefix.
-        subject: of the schema.
-        version: its number; None: the latest.
-        message: the full name of a Protobuf message; None: the first of the file.
-        mode: what becomes of malformed values of a read.
-        include_raw: whether a read has the column ``rawValue``.
-        limits: what decoding a value may cost.
+        subject: the subject of the schema.
+        version: the version's number; None for the latest.
+        message: the full name of a Protobuf message; None for the first message in the file.
+        mode: the handling of malformed values and keys in a read.
+        include_raw: True if a read has the column ``rawValue``.
+        limits: the limits on the cost of decoding a value.
+        column: the column with this schema: ``value`` or ``key``.
+        key: for ``value``, the location of the schema of keys; None if they stay binary.
     """
 
     format: str
@@ -61,26 +64,28 @@ class RegistryOptions:
     mode: str = "failfast"
     include_raw: bool = False
     limits: DecodingLimits = DEFAULT_LIMITS
+    column: str = "value"
+    key: RegistryOptions | None = None
 
 
 def parse_registry_options(
     given: Mapping[str, str], topic: str | None, *, writes: bool = False
 ) -> RegistryOptions | None:
-    """Check the options of a registry; None if ``value.format`` needs none.
+    """Validate the options of a registry; return None if ``value.format`` does not need one.
 
     Args:
         given: the options of a read or write, their names in lower case.
-        topic: the one topic, None if there may be several.
-        writes: whether it is a write.
+        topic: the topic; None if there may be several.
+        writes: True for a write.
 
     Raises:
-        ConfigError: if an option is missing, malformed or without effect; the text names it.
+        ConfigError: if an option is missing, malformed or without effect; the message names it.
     """
     needed = " or ".join(FORMATS)
     if given.get("value.format", "").strip().lower() not in FORMATS:
         if writes and "value.format" in given:
             choice(given, "value.format", FORMATS)
-        for name in (*REGISTRY_NAMES, *LIMIT_NAMES):
+        for name in (*REGISTRY_NAMES, *LIMIT_NAMES, *KEY_NAMES):
             if name.lower() in given:
                 raise ConfigError(f"option {name} requires value.format={needed}")
         return None
@@ -88,25 +93,56 @@ def parse_registry_options(
     for name in _FOR_JSON:
         if name.lower() in given:
             raise ConfigError(f"option {name} is for value.format=json, not for {form}")
-    subject = given.get("value.subject", "").strip() or (topic and f"{topic}-value")
-    if not subject:
-        raise ConfigError(
-            "option value.subject is required unless there is exactly one topic, whose subject is "
-            "its name and -value"
-        )
-    message = given.get("value.message", "").strip() or None
-    if message is not None and form != "protobuf":
-        raise ConfigError(f"option value.message is for value.format=protobuf, not for {form}")
-    return RegistryOptions(
+    value = RegistryOptions(
         form,
         _registry_settings(given, form),
-        subject,
-        _version(given),
-        message,
+        _subject(given, "value", topic),
+        _version(given, "value"),
+        _message(given, "value", form),
         choice(given, "mode", _MODES),
         boolean(given, "includeRawValue", default=False),
         _limits(given),
     )
+    return replace(value, key=_key(given, topic, value))
+
+
+def _key(
+    given: Mapping[str, str], topic: str | None, value: RegistryOptions
+) -> RegistryOptions | None:
+    """Return the location of the schema of keys; registry, mode and limits are those of values."""
+    if "key.format" not in given:
+        for name in KEY_NAMES:
+            if name in given:
+                raise ConfigError(f"option {name} requires key.format={' or '.join(FORMATS)}")
+        return None
+    form = choice(given, "key.format", FORMATS)
+    return replace(
+        value,
+        format=form,
+        subject=_subject(given, "key", topic),
+        version=_version(given, "key"),
+        message=_message(given, "key", form),
+        column="key",
+    )
+
+
+def _subject(given: Mapping[str, str], column: str, topic: str | None) -> str:
+    subject = given.get(f"{column}.subject", "").strip() or (topic and f"{topic}-{column}")
+    if not subject:
+        raise ConfigError(
+            f"option {column}.subject is required unless there is exactly one topic, whose subject "
+            f"is its name and -{column}"
+        )
+    return subject
+
+
+def _message(given: Mapping[str, str], column: str, form: str) -> str | None:
+    message = given.get(f"{column}.message", "").strip() or None
+    if message is not None and form != "protobuf":
+        raise ConfigError(
+            f"option {column}.message is for {column}.format=protobuf, not for {form}"
+        )
+    return message
 
 
 def _limits(given: Mapping[str, str]) -> DecodingLimits:
@@ -144,12 +180,12 @@ def _registry_settings(given: Mapping[str, str], form: str) -> SecretSettings:
     return settings
 
 
-def _version(given: Mapping[str, str]) -> int | None:
-    text = given.get("value.schema.version", "latest").strip().lower()
+def _version(given: Mapping[str, str], column: str) -> int | None:
+    text = given.get(f"{column}.schema.version", "latest").strip().lower()
     if text == "latest":
         return None
     if not text.isdecimal() or int(text) < 1:
         raise ConfigError(
-            f"option value.schema.version must be latest or a number of at least 1, got {text!r}"
+            f"option {column}.schema.version must be latest or a number of at least 1, got {text!r}"
         )
     return int(text)

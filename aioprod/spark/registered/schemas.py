@@ -1,5 +1,5 @@
-"""Asks the registry for the schema of a read or write. The driver does so once; what it has found
-is part of what Spark sends to the tasks.
+"""Requests the schema of a read or write from the registry. The driver does this once, and Spark
+sends the result to the tasks.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aioprod.config.redaction import hide_arguments
 from aioprod.errors import ConfigError, KafkaError
@@ -22,18 +22,20 @@ _TYPES = {"avro": "AVRO", "json-schema": "JSON", "protobuf": "PROTOBUF"}
 
 @dataclass(frozen=True, slots=True)
 class RegisteredValue:
-    """A schema with the options by which it was found.
+    """A schema, with the options that it was found with.
 
     Attributes:
         options: the options.
-        schema: for Avro without references: they are part of the text.
-        schema_id, version: of the schema.
+        schema: the schema. For Avro it has no references, because the text includes them.
+        schema_id, version: the id and version of the schema.
+        key: for values, the schema of keys; None if they stay binary.
     """
 
     options: RegistryOptions
     schema: Schema
     schema_id: int
     version: int | None
+    key: RegisteredValue | None = None
 
 
 @hide_arguments
@@ -41,7 +43,7 @@ def open_registry(settings: Mapping[str, str]) -> SchemaRegistry:
     """Return a client.
 
     Raises:
-        ConfigError: if a setting is invalid, or a file of certificates can't be read.
+        ConfigError: if a setting is invalid, or a certificate file can't be read.
     """
     basic = None
     if "username" in settings:
@@ -70,13 +72,16 @@ def open_registry(settings: Mapping[str, str]) -> SchemaRegistry:
 
 
 def fetch_schema(options: RegistryOptions) -> RegisteredValue:
-    """Ask for the schema.
+    """Request the schema of values, and that of keys if they have one.
 
     Raises:
         ConfigError: if the registry does not have it, or it has another format.
-        KafkaError: if the registry is not reached.
+        KafkaError: if the registry can't be reached.
     """
-    return asyncio.run(_fetch(options))
+    value = asyncio.run(_fetch(options))
+    if options.key is None:
+        return value
+    return replace(value, key=asyncio.run(_fetch(options.key)))
 
 
 async def _fetch(options: RegistryOptions) -> RegisteredValue:
@@ -91,7 +96,7 @@ async def _fetch(options: RegistryOptions) -> RegisteredValue:
             wanted = _TYPES[options.format]
             if found.schema.type != wanted:
                 raise ConfigError(
-                    f"option value.format={options.format}: the schema of subject "
+                    f"option {options.column}.format={options.format}: the schema of subject "
                     f"{options.subject} is {found.schema.type}"
                 )
             schema = found.schema
@@ -100,7 +105,9 @@ async def _fetch(options: RegistryOptions) -> RegisteredValue:
         except SchemaRegistryError as error:
             if error.retriable:
                 raise
-            raise ConfigError(f"option value.subject={options.subject}: {error}") from None
+            raise ConfigError(
+                f"option {options.column}.subject={options.subject}: {error}"
+            ) from None
     return RegisteredValue(options, schema, found.id, found.version)
 
 

@@ -2,10 +2,10 @@
 
 - options.py: the options ``value.format`` and those that belong to it
 - ddl.py: reads ``value.schema``
-- decoder.py: decodes a column of values, with Arrow's JSON reader where its result is Spark's
-- record_decoder.py: decodes any one value as Spark does
-- json_tokens.py: the tokens of a value as Jackson reads them, which Spark parses with
+- decoder.py: decodes a column of values, with Arrow's JSON reader if its results are Spark's
+- record_decoder.py: decodes any single value like Spark
+- json_tokens.py: the tokens of a value as read by Jackson, which Spark uses
 - times.py: dates and timestamps in text
 
-Imports only lead to what the processes need that use it; Spark starts one for each plan.
+Each module imports only what the processes that use it need: Spark starts one for each plan.
 """

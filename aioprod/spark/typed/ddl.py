@@ -1,4 +1,6 @@
-"""Reads a schema in Spark's DDL, without the JVM: the processes that plan a read have none."""
+"""Parses a schema in Spark's DDL without the JVM, which the processes that plan a read do not
+have.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ SUPPORTED: Final = (
     "timestamp, array<...> and struct<...>"
 )
 MAX_DEPTH: Final = 32
-"""The largest depth of nested types."""
+"""The maximum depth of nested types."""
 
 _MAX_PRECISION = 38
 _TOKEN = re.compile(
@@ -65,7 +67,7 @@ def parse_schema(text: str) -> StructType:
     type ``struct<...>``. All fields are nullable, as those of ``from_json`` are.
 
     Raises:
-        SchemaError: if it is not such a schema; the text says where.
+        SchemaError: if it is not such a schema; the message has the position.
     """
     reader = _Reader(text)
     if reader.next_is("struct", "<"):
@@ -95,19 +97,19 @@ class _Reader:
         self._at = 0
 
     def next_is(self, *texts: str) -> bool:
-        """Return whether the next tokens are these, whatever their case."""
+        """Return whether the next tokens are these, ignoring case."""
         upcoming = self._tokens[self._at : self._at + len(texts)]
         return [text.lower() for _, text, _ in upcoming] == list(texts)
 
     def fields(self, depth: int, end: str | None) -> list[StructField]:
-        """Read fields up to the sign ``end``, or to the end of the text."""
+        """Parse fields up to the character ``end``, or to the end of the text."""
         found: list[StructField] = []
         if end is not None and self.next_is(end):
             return found
         while True:
             name = self._name()
             if name in (field.name for field in found):
-                raise SchemaError(f"field {name} is there twice")
+                raise SchemaError(f"field {name} occurs twice")
             self._skip(":")
             found.append(StructField(name, self.data_type(depth)))
             self._skip_details()
@@ -115,7 +117,7 @@ class _Reader:
                 return found
 
     def data_type(self, depth: int) -> DataType:
-        """Read a type."""
+        """Parse a type."""
         if depth > MAX_DEPTH:
             raise SchemaError(f"it is nested deeper than {MAX_DEPTH} types")
         kind, text, place = self._take("a type")
@@ -171,7 +173,7 @@ class _Reader:
         return text
 
     def _skip_details(self) -> None:
-        """Skip NOT NULL, which from_json ignores as well, and comments."""
+        """Skip NOT NULL, which from_json ignores, too, and comments."""
         if self.next_is("not", "null"):
             self._at += 2
         if self.next_is("comment"):

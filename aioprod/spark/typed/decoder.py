@@ -1,9 +1,9 @@
 """Decodes a column of JSON values into structs, as Spark's ``from_json`` does.
 
-Arrow's JSON reader decodes many values at once and in C++. It differs from Spark in what is
-malformed or unusual: it fails for a whole block, or accepts what Spark refuses. So values of
-unusual text never go there, and blocks that it refuses are halved until few values remain. Both
-kinds go to `RecordDecoder`.
+Arrow's JSON reader decodes many values at once in C++. For malformed or unusual values it differs
+from Spark: it fails for a whole block, or accepts values that Spark rejects. So unusual values are
+not passed to it, and blocks that it rejects are halved until few values remain. `RecordDecoder`
+decodes both kinds.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from aioprod.spark.typed.times import time_zone
 _Flags = npt.NDArray[np.bool_]
 _Places = npt.NDArray[np.int64]
 
-# A block that Arrow refuses is halved down to this many values.
+# A block that Arrow rejects is halved down to this number of values.
 _FEW: Final = 8
-# Text that Arrow and Spark take for the same moment or day. Spark takes more.
+# Text that Arrow and Spark read as the same time or date. Spark accepts more.
 _TIMESTAMP: Final = r"^[1-9]\d{3}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,6})?"
 _ZONE: Final = r"(?:Z|[+-](?:0\d|1[0-7]):[0-5]\d)$"
 _DATE: Final = r"^[1-9]\d{3}-\d\d-\d\d$"
-# Text that Arrow and Jackson read differently: halves of characters, and numbers by name. A search
-# for plain bytes takes a tenth of the time of a pattern.
+# Text that Arrow and Jackson read differently: lone surrogates, and names of numbers. A search for
+# plain bytes takes a tenth of the time of a pattern.
 _UNUSUAL: Final = {b"\\u": r"\\u[dD]", b"NaN": "NaN", b"Inf": "Inf"}
 _LONG_NUMBER: Final = re.compile(rb"[-+.0-9eE]{%d}" % MAX_NUMBER_LENGTH)
-# Python's parser does not go deeper than its stack.
+# The depth of Python's parser is limited by its stack.
 _DEEP: Final = 500
 
 
@@ -49,7 +49,7 @@ class MalformedValueError(ValueError):
 
 
 class ValueDecoder:
-    """Decodes columns of values by the options of a read."""
+    """Decodes columns of values according to the options of a read."""
 
     def __init__(self, options: TypedOptions) -> None:
         self._options = options
@@ -74,10 +74,10 @@ class ValueDecoder:
         )
 
     def decode(self, values: pa.BinaryArray) -> tuple[pa.StructArray, _Flags]:
-        """Return the structs, and which values are malformed.
+        """Return the structs, and flags for malformed values.
 
         Raises:
-            MalformedValueError: at the first one, with the mode failfast.
+            MalformedValueError: for the first malformed value, in mode failfast.
         """
         count = len(values)
         slow = _unusual(values)
@@ -118,8 +118,8 @@ class ValueDecoder:
         return pa.concat_arrays(pieces).take(pa.array(np.argsort(np.concatenate(places))))
 
     def _by_arrow(self, values: pa.BinaryArray) -> tuple[pa.StructArray, _Flags] | None:
-        """Return what Arrow reads, and for which values Spark may read something else; None if
-        Arrow refuses one.
+        """Return Arrow's result, with flags for values that Spark may read differently; None if
+        Arrow rejects a value.
         """
         lines = pc.binary_join(
             pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), values), b"\n"
@@ -176,7 +176,7 @@ class ValueDecoder:
 
 
 def _unusual(values: pa.BinaryArray) -> _Flags:
-    """Return which values Arrow may read in another way than Spark."""
+    """Return flags for the values that Arrow may read differently from Spark."""
     usual = pc.and_(pc.starts_with(values, b"{"), pc.ends_with(values, b"}"))
     slow = ~_flags(usual)
     data = values.buffers()[2]
@@ -214,8 +214,8 @@ def _beyond_limits(value: bytes) -> bool:
 
 
 def _parsed_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type as which Arrow's reader reads a field: its own parser of dates and times
-    accepts other text than Spark's.
+    """Return the type with which Arrow's reader reads a field. Dates and times are read as text,
+    because Arrow's own parser accepts other text than Spark's.
     """
     if pa.types.is_temporal(kind):
         return pa.string()
@@ -227,16 +227,16 @@ def _parsed_type(kind: pa.DataType) -> pa.DataType:
 
 
 class _Converter:
-    """Turns what Arrow's reader has read into a field's type."""
+    """Converts the results of Arrow's reader to a field's type."""
 
     def __init__(self, *, utc: bool) -> None:
         self._utc = utc
 
     def converted(self, column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, _Flags | None]:
-        """Return the column in the type, and where Spark may have read something else.
+        """Return the column with the type, and flags for values that Spark may read differently.
 
         Raises:
-            pa.ArrowInvalid: if a text looks like a date or time but is none.
+            pa.ArrowInvalid: if a text looks like a date or time but is invalid.
         """
         if pa.types.is_timestamp(kind):
             return self._timestamps(column, kind)
@@ -248,7 +248,7 @@ class _Converter:
             return column, None
         if pa.types.is_floating(kind):
             numbers = column.to_numpy(zero_copy_only=False)
-            # Jackson has no negative zero among whole numbers.
+            # Jackson's integers have no negative zero.
             negative_zero = np.signbit(numbers) & (numbers == 0)
             return column, negative_zero if negative_zero.any() else None
         if pa.types.is_struct(kind):
@@ -304,7 +304,7 @@ def _only(column: pa.Array, fits: pa.BooleanArray) -> pa.Array:
 
 
 def _not(fits: pa.BooleanArray) -> _Flags | None:
-    """Return where the text does not fit; a null does."""
+    """Return flags for text that does not fit; a null does."""
     if pc.all(fits).as_py() is not False:
         return None
     flags: _Flags = pc.invert(fits).fill_null(False).to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""The options of typed values: ``value.format`` and those that belong to it."""
+"""The options for typed values: ``value.format`` and related ones."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ CORRUPT_COLUMN: Final = "columnNameOfCorruptRecord"
 DEFAULT_CORRUPT_COLUMN: Final = "_corrupt_record"
 RAW_VALUE: Final = "rawValue"
 MAX_SCHEMA_LENGTH: Final = 100_000
-"""The largest length of ``value.schema`` in characters."""
+"""The maximum length of ``value.schema`` in characters."""
 
 _MODES: Final = ("permissive", "dropmalformed", "failfast")
 
 
 @dataclass(frozen=True, slots=True)
 class TypedOptions:
-    """How values are decoded.
+    """The decoding of values.
 
     Attributes:
-        schema: the fields of the column ``value``, the corrupt column included if it is wanted.
-        mode: what becomes of malformed values: their readable fields (``permissive``), no row
+        schema: the fields of the column ``value``, including the corrupt-record column if
+            requested.
+        mode: the result of malformed values: their readable fields (``permissive``), no row
             (``dropmalformed``), or an error (``failfast``).
         corrupt_column: the field for the text of a malformed value, if the schema has it.
         time_zone: the zone of timestamps without one.
-        allow_non_numeric: whether NaN and infinities are numbers.
-        include_raw: adds the column ``rawValue``, the undecoded bytes.
+        allow_non_numeric: True if NaN and infinities are accepted as numbers.
+        include_raw: add the column ``rawValue`` with the undecoded bytes.
     """
 
     schema: StructType
@@ -56,13 +57,13 @@ class TypedOptions:
 
 
 def parse_typed_options(given: Mapping[str, str]) -> TypedOptions | None:
-    """Check the options of typed JSON values; None if ``value.format`` is another.
+    """Validate the options of typed JSON values; return None for another ``value.format``.
 
     Args:
-        given: a read's options, their names in lower case.
+        given: the options of a read, with names in lower case.
 
     Raises:
-        ConfigError: if an option is missing, malformed or without effect; the text names it.
+        ConfigError: if an option is missing, malformed or without effect; the message names it.
     """
     if VALUE_FORMAT not in given:
         for name in TYPED_NAMES:

@@ -1,7 +1,8 @@
-"""Decodes one JSON value with the results of Spark's ``from_json``, for values that Arrow refuses.
+"""Decodes one JSON value with the same result as Spark's ``from_json``, for values that Arrow
+rejects.
 
-Fields of the wrong type are null, and the others stay, as in Spark. A value that is not JSON has no
-fields: Spark keeps those in front of the error, and sometimes some behind it.
+As in Spark, fields of the wrong type are null, and the others are kept. Unlike in Spark, a value
+that is not JSON has no fields: Spark keeps those before the error, and sometimes some after it.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from pyspark.sql.types import (
 from aioprod.spark.typed.times import TimeError, date_days, timestamp_micros
 
 MAX_NUMBER_LENGTH: Final = 1000
-"""The largest length of a number, as in Jackson."""
+"""The maximum length of a number, as in Jackson."""
 
 Row = dict[str, Any]
 _Converter = Callable[[Any], Any]
 
 _SPACE = re.compile(r"[ \t\n\r]*")
-# Spark reads a byte as Jackson does: up to 255, and wraps.
+# Spark reads a byte like Jackson: up to 255, with wraparound.
 _RANGES: Final[dict[type[DataType], tuple[int, int]]] = {
     ByteType: (-128, 255),
     ShortType: (-(2**15), 2**15 - 1),
@@ -59,9 +60,9 @@ _NON_NUMERIC: Final = {
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")
 _EXACT = decimal.Context(prec=2100, rounding=decimal.ROUND_HALF_UP, Emax=10**9, Emin=-(10**9))
 _SURROGATES = re.compile("[\ud800-\udfff]")
-# Written as an escape in a copy of JSON.
+# Characters that are escaped in copied JSON.
 _ODD_CHARACTER = re.compile('[\x00-\x1f"\\\\\ud800-\udfff\U00010000-\U0010ffff]')
-# Java takes a surrogate in UTF-8 for one malformed character, Python for three.
+# Java treats a surrogate in UTF-8 as one malformed character, Python as three.
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 
 
@@ -70,7 +71,7 @@ class ConversionError(ValueError):
 
 
 class _PartialError(Exception):
-    """A value is there, but a part of it does not have its type."""
+    """A value is present, but a part of it has the wrong type."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -85,17 +86,17 @@ class _Fraction(str):
 
 
 class _Object(list[tuple[str, Any]]):
-    """The members of an object; a name may be there twice."""
+    """The members of an object; a name may occur twice."""
 
 
 class RecordDecoder:
-    """Decodes values by a schema."""
+    """Decodes values according to a schema."""
 
     def __init__(
         self, schema: StructType, *, zone: datetime.tzinfo, allow_non_numeric: bool
     ) -> None:
-        """``zone`` is that of timestamps without one; ``allow_non_numeric`` accepts NaN and
-        infinities, as Spark does by default.
+        """``zone`` is the time zone of timestamps without one. ``allow_non_numeric`` accepts NaN
+        and infinities, which is Spark's default.
         """
         self._zone = zone
         self._allow_non_numeric = allow_non_numeric
@@ -116,7 +117,7 @@ class RecordDecoder:
         if begin == len(text):
             return None, False
         try:
-            # As in Spark, what follows the object does not count.
+            # As in Spark, text after the object is ignored.
             document, _ = self._json.raw_decode(text, begin)
             if not isinstance(document, _Object):
                 return {}, True
@@ -186,7 +187,7 @@ class RecordDecoder:
 
 
 def _java_text(value: bytes) -> str:
-    """Decode UTF-8 as Java does: malformed bytes become U+FFFD."""
+    """Decode UTF-8 like Java: malformed bytes become U+FFFD."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -286,7 +287,7 @@ def _string(value: Any) -> str:
 
 
 def _copied(value: Any) -> str:
-    """Write a value as JSON, as Jackson's generator does."""
+    """Return a value as JSON, in the form of Jackson's generator."""
     if isinstance(value, _Object):
         return f"{{{','.join(f'{_quoted(name)}:{_copied(member)}' for name, member in value)}}}"
     if isinstance(value, list):
@@ -301,8 +302,8 @@ def _copied(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Quote as Jackson's generator for UTF-8 does: also both halves of a character beyond 16 bits
-    become escapes.
+    """Quote a string like Jackson's generator for UTF-8, which also escapes both surrogates of a
+    character beyond 16 bits.
     """
     return f'"{_ODD_CHARACTER.sub(_escaped, text)}"'
 
@@ -329,7 +330,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def _java_double(number: float) -> str:
-    """Write a number as Java does since version 19: with the fewest digits."""
+    """Return a number in the form of Java 19 and newer: with the fewest digits."""
     if not math.isfinite(number):
         return '"NaN"' if math.isnan(number) else f'"{"-" if number < 0 else ""}Infinity"'
     sign, digits, exponent = decimal.Decimal(repr(number)).as_tuple()

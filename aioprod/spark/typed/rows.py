@@ -6,28 +6,35 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from aioprod.errors import CorruptRecordError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.spark.typed.decoder import MalformedValueError, ValueDecoder
 from aioprod.spark.typed.options import RAW_VALUE, TypedOptions
 
 _VALUE = "value"
+_REASON = "the value does not fit value.schema"
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 class TypedRows:
-    """Turns rows with binary values into rows with structs."""
+    """Converts rows with binary values to rows with structs."""
 
     def __init__(self, options: TypedOptions) -> None:
         self._options = options
         self._decoder = ValueDecoder(options)
 
-    def decode(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows with decoded values; without malformed ones with ``mode=dropmalformed``.
+    def decode(
+        self, rows: pa.RecordBatch, rejected: dict[int, str] | None = None
+    ) -> pa.RecordBatch:
+        """Return the rows with decoded values. With ``mode=dropmalformed``, malformed rows are
+        dropped.
+
+        Args:
+            rejected: gets the reason of each malformed row by its number, instead of the log.
 
         Raises:
-            CorruptRecordError: if a value is malformed with ``mode=failfast``; the text names the
-                record.
+            CorruptRecordError: if a value is malformed with ``mode=failfast``; the message names
+                the record.
         """
         raw = rows.column(_VALUE)
         try:
@@ -37,7 +44,9 @@ class TypedRows:
                 f"{_misfit(rows, error.row)} ({len(raw[error.row].as_py())} bytes), and "
                 "mode=failfast"
             ) from None
-        if malformed.any():
+        if rejected is not None:
+            rejected |= dict.fromkeys(np.flatnonzero(malformed).tolist(), _REASON)
+        elif malformed.any():
             log.warning(
                 "mode=%s: %s; %d of %d values of this batch do not",
                 self._options.mode,
@@ -57,4 +66,4 @@ def _misfit(rows: pa.RecordBatch, row: int) -> str:
     topic, partition, offset = (
         rows.column(name)[row].as_py() for name in ("topic", "partition", "offset")
     )
-    return f"{topic}-{partition}, offset {offset}: the value does not fit value.schema"
+    return f"{topic}-{partition}, offset {offset}: {_REASON}"

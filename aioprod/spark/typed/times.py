@@ -1,6 +1,6 @@
-"""Dates and timestamps in text, as Spark's casts and ``from_json`` without a pattern read them:
-those of the years 1 to 9999. Of Spark's older forms, days since 1970 as text, times of today
-without a date, and zones of three letters such as ``PST`` are not read.
+"""Dates and timestamps in text, in the forms that Spark's casts and ``from_json`` without a pattern
+accept, for the years 1 to 9999. Some of Spark's older forms are not supported: days since 1970 as
+text, times of today without a date, and three-letter zones such as ``PST``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def date_days(text: str) -> int:
 
 
 def timestamp_micros(text: str, zone: datetime.tzinfo) -> int:
-    """Return the microseconds since 1970 of a timestamp; ``zone`` is that of text without one.
+    """Return the microseconds since 1970 of a timestamp; ``zone`` is the time zone of text without
+    one.
 
     Raises:
         TimeError: if the text is not a timestamp.
@@ -57,7 +58,7 @@ def timestamp_micros(text: str, zone: datetime.tzinfo) -> int:
     if named is not None:
         zone = time_zone(named.strip(_TRIMMED))
     try:
-        # Where a clock goes back, the earlier moment, as in Java.
+        # If a clock goes back, use the earlier time, as in Java.
         moment = datetime.datetime(
             int(year),
             int(month or 1),
@@ -75,7 +76,7 @@ def timestamp_micros(text: str, zone: datetime.tzinfo) -> int:
 
 @lru_cache(maxsize=256)
 def time_zone(name: str) -> datetime.tzinfo:
-    """Return the time zone that Spark takes the name for.
+    """Return the time zone that a name means in Spark.
 
     Raises:
         TimeError: if it is unknown.

@@ -34,7 +34,7 @@ _NEXT_KILL_S = 10.0
 
 @dataclass
 class Tally:
-    """What became of the kills.
+    """The results of the kills.
 
     Attributes:
         kills: executors killed.
@@ -143,7 +143,7 @@ class _Rounds:
 
 
 def until(reached: Callable[[], bool], limit_s: float) -> bool:
-    """Whether it was reached within the limit."""
+    """Return whether it was reached within the limit."""
     deadline = time.monotonic() + limit_s
     while not reached():
         if time.monotonic() > deadline:

@@ -17,7 +17,7 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a consumer of committed records finds.
+    """The findings of a consumer of committed records.
 
     Attributes:
         rows: rows that are there, at least once.
@@ -78,7 +78,7 @@ class Ends:
         self._all.close()
 
     def stable(self) -> list[int]:
-        """Last stable offsets: open transactions hide what is behind them."""
+        """Return the last stable offsets: open transactions hide the records after them."""
         return [_end(self._committed, partition) for partition in self._partitions]
 
     def high(self) -> list[int]:

@@ -1,5 +1,5 @@
 """Inside Spark's Python workers: sees each step of the protocol, as calls of the writer and as
-Kafka requests, and crashes as told.
+Kafka requests, and crashes as ordered.
 
 It looks at requests where they leave and where their answers come in, so that it depends on nothing
 of how the sink is built.
@@ -123,7 +123,7 @@ _watch: Watch | None = None
 
 
 class _SeenReply:
-    """Tells the watch of a reply, before it is handled."""
+    """Shows the watch of a reply, before it is handled."""
 
     def __init__(self, handler: ReplyHandler, reached: Callable[[], None]) -> None:
         self._handler = handler
@@ -161,8 +161,8 @@ def _see_requests(seen_by: Watch) -> None:
 def _java_above(pid: int) -> int:
     """The nearest Java process among a process's ancestors."""
     while pid > 1:
-        # The name stands in brackets and may itself hold blanks; the parent is the second field
-        # behind it.
+        # The name is in parentheses and may contain spaces; the parent is the second field after
+        # it.
         name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
         if name == "java":
             return pid

@@ -66,7 +66,7 @@ def target_rows(rows: DataFrame, targets: list[str]) -> DataFrame:
 
 
 def run(spec: Spec) -> None:
-    """Copy what there is, and end; with ``foreachBatch`` end when told to.
+    """Copy what there is, and end; with ``foreachBatch`` end when asked to.
 
     Raises:
         StreamingQueryException: the query failed.

@@ -22,7 +22,8 @@ class Row:
         step: the step it was in.
         kills: processes killed.
         replayed: micro-batches that the run did again, as a run before it had begun them.
-        duplicates, missing: of the rows that were fed for this run, at the end of the life.
+        duplicates, missing: number of these among the rows that were fed for this run, at the end
+            of the life.
         rows: how many these were.
         master: Spark's master URL.
         seconds: how long the run took.
@@ -58,7 +59,7 @@ SHAPES: list[tuple[str, int | None, int | None]] = [
 
 
 class Campaign:
-    """The runs of one life, each with fresh rows, each shaped unlike the one before."""
+    """The runs of one life, each with fresh rows, each shaped unlike the previous one."""
 
     def __init__(self, life: Life) -> None:
         self.life = life

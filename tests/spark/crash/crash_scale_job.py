@@ -16,13 +16,13 @@ _LIMIT_S = 3_600
 
 @dataclass(frozen=True)
 class ScaleSpec:
-    """What the job is told.
+    """The parameters of the job.
 
     Attributes:
         directory: for the checkpoint and files of Spark.
         master: Spark's master URL.
         rows_per_batch: ``maxOffsetsPerTrigger``.
-        python_path: of the executors' Python.
+        python_path: path of the executors' Python.
     """
 
     directory: str
@@ -39,7 +39,7 @@ class ScaleSpec:
 
     @property
     def batches(self) -> Path:
-        """Where the job leaves the progress of its micro-batches, a line of JSON each."""
+        """The file for the progress of the job's micro-batches, a line of JSON each."""
         return Path(self.directory) / "batches.jsonl"
 
     def save(self) -> Path:

@@ -1,5 +1,5 @@
-"""What a crash run is told, and what it tells: JSON that the query and Spark's Python workers read,
-and events that they write.
+"""The specification of a crash run, and its reports: JSON that the query and Spark's Python workers
+read, and events that they write.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Spec:
     """One run of the query: what the child process is given.
 
     Attributes:
-        directory: of the query's life: checkpoint, events.
+        directory: directory of the query's life: checkpoint, events.
         run: number of the run in that life; events and markers carry it.
         master: Spark's master URL.
         targets: topics; row n goes to number n modulo their count.
@@ -74,7 +74,7 @@ class Spec:
         sink_options: further options of the write.
         points: each fires once a run.
         rows_per_batch: ``maxOffsetsPerTrigger``.
-        scenario: which query.
+        scenario: the name of the query.
         settings: further settings of Spark.
     """
 
@@ -94,8 +94,8 @@ class Spec:
 
     @property
     def path(self) -> Path:
-        """Where this run's spec is; files next to it with the same stem are its result, its markers
-        and its log.
+        """The file of this run's specification; files next to it with the same stem are its result,
+        its markers and its log.
         """
         return Path(self.directory) / f"run{self.run}.json"
 
@@ -163,7 +163,7 @@ class EventLog:
         return [event for event in self.read() if event.run == self._run]
 
     def take(self, point: int) -> bool:
-        """Whether the point has not fired before in this run; from now on it has."""
+        """Return whether the point has not fired before in this run; from now on it has."""
         try:
             os.close(os.open(self._marker(point, "fired"), os.O_CREAT | os.O_EXCL))
         except FileExistsError:
@@ -171,7 +171,7 @@ class EventLog:
         return True
 
     def asked(self, point: int) -> bool:
-        """Whether a worker waits at a point, and was not answered."""
+        """Return whether a worker waits at a point, and was not answered."""
         return self._marker(point, "fired").exists() and not self._marker(point, "done").exists()
 
     def answer(self, point: int) -> None:
@@ -189,8 +189,8 @@ class EventLog:
 
 
 def result_path(spec: Spec) -> Path:
-    """Where a run that came to its end says how: ``{"error": null}``, or the query's exception as
-    text.
+    """Return the file to which a run that has ended writes its result: ``{"error": null}``, or the
+    query's exception as text.
     """
     return spec.path.with_suffix(".result")
 

@@ -1,5 +1,5 @@
-"""What a process of a run says of itself when it is asked: the stacks of a Python process, and what
-Spark knows of its jobs.
+"""Reports of a run's processes on request: the stacks of a Python process, and Spark's state of its
+jobs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _answers = False
 
 
 def stacks_directory(directory: str) -> Path:
-    """Where Python processes that answer `ASK_STACKS` have a file each, by process id."""
+    """Return the directory in which each Python process that answers `ASK_STACKS` has a file, by
+    process id.
+    """
     return Path(directory) / "stacks"
 
 
@@ -46,7 +48,7 @@ def question(spec: Spec) -> Path:
 
 
 def answer(spec: Spec) -> Path:
-    """What Spark knows, as JSON."""
+    """Return the file with the driver's answer, as JSON."""
     return spec.path.with_suffix(".answer")
 
 

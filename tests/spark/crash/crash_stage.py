@@ -38,15 +38,15 @@ _LIMIT_S = 30.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run.
+    """The outcome of a run.
 
     Attributes:
-        error: the query's exception; None where it came to its end, or did not live to tell.
+        error: the query's exception; None if it ended normally, or was killed first.
         crashed: the driver's JVM was killed.
-        fired: numbers of the points that fired.
-        kills: processes that were killed, by points, by the clock or by ``answer``.
-        seconds: from the start of the process to its end.
-        replayed: micro-batches that an earlier run had begun.
+        fired: the numbers of the points that fired.
+        kills: the number of killed processes: by points, by the clock or by ``answer``.
+        seconds: the time from the start of the process to its end.
+        replayed: the micro-batches that an earlier run had begun.
     """
 
     error: str | None
@@ -63,10 +63,10 @@ class Life:
 
     Args:
         servers: where the topics are.
-        sink_options: of the write, in all runs.
-        replicas: of the topics.
+        sink_options: options of the write, in all runs.
+        replicas: replicas of the topics.
         rows_per_batch: the largest micro-batch.
-        scenario: which query.
+        scenario: the name of the query.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Life:
         return EventLog(self._directory, self.runs).read()
 
     def judge(self) -> Verdict:
-        """What a consumer of committed records finds now, of all that was fed."""
+        """Compare all rows that were fed with those that are committed now."""
         return judge(self._servers, self.targets, self.fed)
 
     def ends(self) -> Ends:
@@ -142,10 +142,10 @@ class Life:
         """Run the query until it ends or is crashed.
 
         Args:
-            points: what shall happen.
+            points: the faults to inject.
             kill_after_s: SIGKILL to the driver's JVM this number of seconds after it serves.
             answer: called for each point of the actions ``ask`` and ``orphan`` that was reached;
-                its worker goes on when this returns, which is the number of processes that it
+                its worker continues when this returns, which is the number of processes that it
                 killed.
             options: more of the write, for this run only.
 
@@ -209,7 +209,7 @@ class Life:
             run.end()
 
     def committed(self) -> int:
-        """How many of the rows fed are in micro-batches that Spark has noted as done."""
+        """The number of rows fed that are in micro-batches that Spark has noted as done."""
         return committed_rows(Path(self._directory) / "checkpoint")
 
     def logs(self) -> list[Path]:
@@ -231,7 +231,7 @@ class Run:
     """One process tree: the query's Python, the JVM below it, and what that starts.
 
     Attributes:
-        spec: what it was told.
+        spec: its specification.
         kills: processes killed from here.
     """
 
@@ -276,7 +276,7 @@ class Run:
         return False
 
     def error(self) -> str | None:
-        """What the query said at its end, if it came to it."""
+        """Return the error with which the query ended, if it ended."""
         try:
             error: str | None = json.loads(result_path(self.spec).read_text())["error"]
         except FileNotFoundError:
@@ -317,7 +317,7 @@ class Run:
             self.kills += 1
 
     def ended(self) -> bool:
-        """Whether the query's process has ended by itself."""
+        """Return whether the query's process has ended by itself."""
         return self._process.poll() is not None
 
     def wait_for_end(self, limit_s: float) -> None:
@@ -348,7 +348,7 @@ class Run:
 
 
 def committed_rows(checkpoint: Path) -> int:
-    """How many rows of a topic are in micro-batches that Spark has noted as done."""
+    """Return the number of rows of a topic in micro-batches that Spark has noted as done."""
     done = max(
         (int(entry.name) for entry in checkpoint.glob("commits/*") if entry.name.isdecimal()),
         default=None,

@@ -22,7 +22,7 @@ _AIOPROD = str(Path(aioprod.__file__).parent)
 
 @dataclass(frozen=True)
 class Traceback:
-    """What a process printed.
+    """A traceback, or another report of an error, in the output of a process.
 
     Attributes:
         kind: ``raised in FILE``, or what Python calls it.

@@ -52,7 +52,7 @@ ENDING_STEPS = [
     Point("END_TXN:after", "commit"),  # decided, no task's transaction is known to have ended
     Point("END_TXN:after", "commit", nth=2),
     Point("END_TXN:after", "commit", nth=3),
-    # The first one tells how old the transactions are, before the decision.
+    # The first one shows how old the transactions are, before the decision.
     Point("LIST_TRANSACTIONS:before", "commit", nth=2),
     Point("LIST_TRANSACTIONS:after", "commit", nth=2),
     Point("end", "commit"),  # Spark has not noted the micro-batch yet
@@ -170,8 +170,8 @@ def test_tasks_killed(life: Life, report: Report) -> None:
 
 
 def test_executors_killed(life: Life, report: Report) -> None:
-    """One before its task has sent, one after, one when the task's transaction is prepared; the
-    query itself goes on.
+    """One before its task has sent, one after that, and one when the task's transaction is
+    prepared; the query itself continues.
     """
     campaign = Campaign(life)
     points = [

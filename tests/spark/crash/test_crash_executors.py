@@ -66,8 +66,8 @@ def test_executors_killed_at_random_while_foreach_batch_writes(
     assert not tally.hung, f"seed {SEED}: {tally}; see {tally.hung}"
 
 
-def test_a_python_worker_that_stands_still_is_found_and_ended(kafka: str, tmp_path: Path) -> None:
-    """Spark waits for it without a limit, unless it is told one. What the run says of itself names
+def test_a_python_worker_that_hangs_is_found_and_ended(kafka: str, tmp_path: Path) -> None:
+    """Spark waits for it without a limit, unless it gets one. What the run says of itself names
     the task, and where it waits.
     """
     settings = {
@@ -96,7 +96,7 @@ def test_a_python_worker_that_stands_still_is_found_and_ended(kafka: str, tmp_pa
     assert len(dumps) == 3, dumps  # the driver and both executors
 
 
-def test_an_executor_that_stands_still_is_replaced(kafka: str) -> None:
+def test_an_executor_that_hangs_is_replaced(kafka: str) -> None:
     """After ``spark.network.timeout``, checked every ``spark.network.timeoutInterval``."""
     settings = {
         "spark.network.timeout": "30s",

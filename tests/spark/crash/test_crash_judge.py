@@ -44,7 +44,7 @@ def test_a_topic_with_each_row_once(kafka: str, producer: Producer, topics: list
     assert (verdict.rows, verdict.written) == (4, 4)
 
 
-def test_duplicates_missing_and_wrong_rows_are_told_apart_and_aborted_ones_do_not_count(
+def test_duplicates_missing_and_wrong_rows_are_distinguished_and_aborted_ones_do_not_count(
     kafka: str, producer: Producer, topics: list[str]
 ) -> None:
     producer.begin_transaction()
@@ -63,7 +63,7 @@ def test_duplicates_missing_and_wrong_rows_are_told_apart_and_aborted_ones_do_no
 
 
 def test_rows_of_the_run_on_a_cluster_are_counted(kafka: str, producer: Producer) -> None:
-    """Two rows again, one record that is no row, and one row that was never written."""
+    """Two rows again, one record that is not a row, and one row that was never written."""
     topic = f"judged-{uuid.uuid4().hex[:8]}"
     asyncio.run(fill(kafka, topic, 3))
     assert count_rows(kafka, topic, 1, 3) == {"once": 3, "missing": 0, "doubled": 0, "wrong": 0}

@@ -1,4 +1,4 @@
-"""What the crash runs look for in logs, they find."""
+"""The crash runs find tracebacks and other reports of errors in logs."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Job:
     Args:
         servers: bootstrap servers.
         sink_id: the query's id.
-        options: of the sink, in addition to topic ``t`` and short pauses.
+        options: options of the sink, in addition to topic ``t`` and short pauses.
     """
 
     def __init__(self, servers: str, sink_id: str = "query", **options: str) -> None:
@@ -94,7 +94,7 @@ class Job:
         )
 
     async def commit(self, version: int, reports: Sequence[TaskReport]) -> bool:
-        """As Spark does: a commit that fails is followed by abort, with the same reports."""
+        """Commit as Spark does: a commit that fails is followed by abort, with the same reports."""
         try:
             return await commit_batch(self.options, reports, version)
         except Exception:
@@ -102,7 +102,7 @@ class Job:
             raise
 
     async def abort(self, version: int, *, strays: bool = False) -> None:
-        """As Spark does when it gives a batch up."""
+        """Abort as Spark does when it gives a batch up."""
         await abort_batch(
             self.options, TaskAttempt(self.sink, self.run, version, 0, 0), strays=strays
         )
@@ -128,7 +128,7 @@ def split(rows: Rows, parts: int) -> list[Rows]:
 
 
 def committed(broker: EmbeddedCluster) -> list[str]:
-    """What a reader of committed records sees, sorted."""
+    """Return the committed records, sorted."""
     return sorted(
         (record.value or b"").decode() for record in broker.records("t", committed_only=True)
     )

@@ -53,7 +53,7 @@ def test_a_text_that_was_cut_is_refused(decision: Decision, data: st.DataObject)
         decode(text[: data.draw(st.integers(0, len(text) - 1))])
 
 
-def test_a_decision_without_a_check_sum_is_read() -> None:
+def test_a_decision_without_a_checksum_is_read() -> None:
     """Earlier versions wrote it, and the group of a query keeps its last decision."""
     text = "aioprod1:0000000001-mSjx00000000030RRHPJ_QN"
     assert decode(text) == Decision(

@@ -16,7 +16,8 @@ from aioprod.protocol import arrow_digest
 from aioprod.protocol.arrow_buffers import padded_words
 from aioprod.protocol.arrow_digest import row_digest
 from aioprod.spark.exactly_once import digest
-from aioprod.spark.exactly_once.digest import MODULUS, RowDigest
+from aioprod.spark.exactly_once.digest import RowDigest
+from aioprod.spark.exactly_once.reports import MODULUS
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _bytes = st.one_of(st.none(), st.binary(max_size=6))
@@ -89,7 +90,7 @@ def of_bytes(data: bytes | None, place: int) -> int:
 
 
 def of_row(row: Row) -> int:
-    """What the module's docstring defines, without numpy."""
+    """Compute the digest of a row as the module's docstring defines it, without numpy."""
     topic, key, value, partition, headers = row
     number = (
         of_bytes(topic.encode(), 0x8CB92BA72F3D8DD7)
@@ -127,7 +128,7 @@ def test_it_is_what_its_definition_says(rows: list[Row], chunk: int, front: int)
     assert (found.rows, found.value) == (len(rows), sum(map(of_row, rows)) % MODULUS)
 
 
-def test_so_many_rows_that_they_are_taken_in_portions() -> None:
+def test_many_rows_are_taken_in_portions() -> None:
     rows: list[Row] = [
         ("t", b"%d" % (n % 7), b"value" * (n % 5), None, None) for n in range(40_000)
     ]
@@ -183,7 +184,7 @@ def test_two_rows_that_swap_a_cell_have_another_digest(
 def test_values_that_swap_their_ends_have_another_digest(
     heads: list[bytes], tails: list[bytes]
 ) -> None:
-    """Where a sum is linear in its words, such pairs give the same."""
+    """If a sum were linear in its words, such pairs would give the same one."""
     before: list[Row] = [
         ("t", None, head + tail, None, None) for head, tail in zip(heads, tails, strict=True)
     ]

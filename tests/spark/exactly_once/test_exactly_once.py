@@ -1,5 +1,5 @@
-"""What the exactly-once sink does where nothing dies: replays, mismatches, several drivers,
-zombies, timeouts, brokers that move and refuse.
+"""The exactly-once sink when no process dies: replays, mismatches, several drivers, zombies,
+timeouts, brokers that move and refuse.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from aioprod import (
     BrokerError,
@@ -40,6 +41,7 @@ from aioprod.spark.exactly_once import ages, completing, driver, transactions
 from aioprod.spark.exactly_once.decision_log import decide, read_decided
 from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
 from aioprod.testing import ApiKey, EmbeddedCluster, cut_answer, drop_after, drop_before, fail, hold
+from tests.selection import by_default_each
 from tests.spark.exactly_once.job import (
     Job,
     committed,
@@ -56,7 +58,7 @@ LIMIT_S = 10
 
 
 def of(transactional_id: str) -> Callable[[Message], bool]:
-    """Whether a request is about this id."""
+    """Return whether a request is about this id."""
     return lambda request: getattr(request, "transactional_id", None) == transactional_id
 
 
@@ -153,7 +155,7 @@ def with_checkpoint(job: Job, directory: Path, ends: Sequence[str]) -> Job:
     return job.again(checkpointLocation=str(directory))
 
 
-async def test_a_restored_checkpoint_is_told_from_where_to_continue(
+async def test_a_restored_checkpoint_is_distinguished_from_where_to_continue(
     broker: EmbeddedCluster, tmp_path: Path
 ) -> None:
     ends = [
@@ -331,7 +333,7 @@ async def test_an_attempt_that_was_given_up_writes_nothing_that_is_seen(
 async def test_an_attempt_that_begins_after_the_decision_harms_nothing(
     broker: EmbeddedCluster,
 ) -> None:
-    """As what is left of a stage that Spark ran a second time may do."""
+    """Attempts of a stage that Spark runs a second time may do this."""
     job = Job(broker.bootstrap_servers)
     reports = await job.tasks(0, split(rows_of(0), 2))
     late = TaskAttempt(job.sink, job.run, 0, 1, number_of(1, attempt=1))
@@ -344,7 +346,7 @@ async def test_an_attempt_that_begins_after_the_decision_harms_nothing(
     assert committed(broker) == sorted(rows_of(0))
 
 
-async def test_a_zombie_of_an_earlier_batch_is_told(broker: EmbeddedCluster) -> None:
+async def test_a_zombie_of_an_earlier_batch_is_reported(broker: EmbeddedCluster) -> None:
     job = Job(broker.bootstrap_servers)
     await job.batch(0, [rows_of(0)])
     await job.batch(1, [rows_of(1)])
@@ -378,7 +380,7 @@ async def test_a_sweep_spares_what_another_driver_may_still_decide(broker: Embed
 async def test_what_an_earlier_write_decided_and_did_not_finish_is_finished_by_the_next(
     broker: EmbeddedCluster,
 ) -> None:
-    """As with txnAppId, when the same write is never repeated."""
+    """With txnAppId, the same write may never be repeated."""
     job = Job(broker.bootstrap_servers)
     with killed_at(completing, "end_decided", "before"):
         await job.batch(0, split(rows_of(0), 3))
@@ -433,7 +435,7 @@ async def test_an_orphan_that_can_not_be_aborted_fails_nothing(
 # -- transactions that time out --------------------------------------------------------------------
 
 
-async def test_a_task_that_takes_too_long_is_told_what_to_do(broker: EmbeddedCluster) -> None:
+async def test_a_task_that_takes_too_long_is_reported_what_to_do(broker: EmbeddedCluster) -> None:
     job = Job(broker.bootstrap_servers, **{"kafka.transaction.timeout.ms": "200"})
     attempt = TaskAttempt(job.sink, job.run, 0, 0, 0)
 
@@ -552,13 +554,31 @@ APIS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "code",
-    [E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE],
-    ids=lambda code: code.name,
-)
-@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
-async def test_coordinators_that_are_not_ready_are_asked_again(
+NOT_READY = {
+    code.name: code
+    for code in (
+        E.COORDINATOR_LOAD_IN_PROGRESS,
+        E.NOT_COORDINATOR,
+        E.COORDINATOR_NOT_AVAILABLE,
+    )
+}
+LOST = {
+    "request lost": drop_before,
+    "answer lost": drop_after,
+    "answer cut": lambda: cut_answer(6),
+}
+
+
+def each_api_with(kinds: Mapping[str, Any]) -> Iterator[ParameterSet]:
+    """Yield each API with each kind of a fault; without ``-m faults`` each API runs with one."""
+    for row, api in enumerate(APIS):
+        for column, (name, kind) in enumerate(kinds.items()):
+            marks = by_default_each(len(kinds), row + column)
+            yield pytest.param(api, kind, id=f"{api.name}-{name}", marks=marks)
+
+
+@pytest.mark.parametrize(("api", "code"), list(each_api_with(NOT_READY)))
+async def test_coordinators_that_are_not_ready_get_another_request(
     broker: EmbeddedCluster, api: ApiKey, code: ErrorCode
 ) -> None:
     job = Job(broker.bootstrap_servers)
@@ -568,13 +588,8 @@ async def test_coordinators_that_are_not_ready_are_asked_again(
     assert committed(broker) == sorted(rows_of(0) + rows_of(1))
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [drop_before, drop_after, lambda: cut_answer(6)],
-    ids=["request lost", "answer lost", "answer cut"],
-)
-@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
-async def test_lost_connections_are_made_anew(
+@pytest.mark.parametrize(("api", "fault"), list(each_api_with(LOST)))
+async def test_lost_connections_are_made_again(
     broker: EmbeddedCluster, api: ApiKey, fault: Any
 ) -> None:
     job = Job(broker.bootstrap_servers, **{"kafka.reconnect.backoff.ms": "5"})
@@ -583,7 +598,7 @@ async def test_lost_connections_are_made_anew(
         try:
             await job.batch(version, split(rows_of(version), 2))
         except KafkaError:
-            # It is not certain then whether the batch was decided: a replay tells.
+            # It is not certain then whether the batch was decided: a replay shows.
             await job.again().batch(version, split(rows_of(version), 3))
     assert committed(broker) == sorted(row for version in range(3) for row in rows_of(version))
 
@@ -606,7 +621,7 @@ async def test_coordinators_that_move_between_the_steps_are_found_again(
     assert committed(broker) == sorted(rows_of(0))
 
 
-async def test_a_broker_that_is_down_holds_up_nothing(broker: EmbeddedCluster) -> None:
+async def test_a_broker_that_is_down_delays_nothing(broker: EmbeddedCluster) -> None:
     job = Job(broker.bootstrap_servers, **{"kafka.reconnect.backoff.ms": "5"})
     await job.batch(0, split(rows_of(0), 2))
     await broker.stop_node(3)
@@ -615,7 +630,7 @@ async def test_a_broker_that_is_down_holds_up_nothing(broker: EmbeddedCluster) -
     assert committed(broker) == sorted(rows_of(0) + rows_of(1))
 
 
-async def test_a_silent_broker_holds_up_the_sweep_for_seconds_only(
+async def test_a_silent_broker_delays_the_sweep_for_seconds_only(
     broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transactions, "LIST_LIMIT_MS", 100)
@@ -635,7 +650,7 @@ async def test_a_silent_broker_holds_up_the_sweep_for_seconds_only(
     ],
     ids=lambda each: each.name,
 )
-async def test_a_right_that_is_missing_is_told_by_the_task(
+async def test_a_right_that_is_missing_is_reported_by_the_task(
     broker: EmbeddedCluster, api: ApiKey, code: ErrorCode
 ) -> None:
     broker.on(api, fail(code), times=None)
@@ -657,7 +672,7 @@ async def test_a_decision_that_is_refused_leaves_nothing_visible(
     assert committed(broker) == [] and open_transactions(broker) == []
 
 
-async def test_a_transaction_that_can_not_be_ended_yet_is_told_and_finished_by_the_replay(
+async def test_a_transaction_that_can_not_be_ended_yet_is_reported_and_finished_by_the_replay(
     broker: EmbeddedCluster,
 ) -> None:
     job = Job(broker.bootstrap_servers)
@@ -676,7 +691,7 @@ async def test_a_transaction_that_can_not_be_ended_yet_is_told_and_finished_by_t
     assert committed(broker) == sorted(rows_of(0))
 
 
-async def test_brokers_that_are_too_old_are_told(
+async def test_brokers_that_are_too_old_are_reported(
     broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pick = Connection.pick_version

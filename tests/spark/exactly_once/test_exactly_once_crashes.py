@@ -13,6 +13,7 @@ import pytest
 from aioprod import Producer
 from aioprod.spark.exactly_once import completing, driver, task, transactions
 from aioprod.testing import EmbeddedCluster
+from tests.selection import by_default_each
 from tests.spark.exactly_once.job import (
     Job,
     committed,
@@ -48,7 +49,14 @@ DRIVER_STEPS: list[tuple[Any, str, str, int]] = [
 ]
 
 
-CANCELLED_EVERY = 13  # turns of the event loop
+# Each second one runs without `-m faults`, the others in another test.
+EVEN_STEPS, ODD_STEPS = (
+    [
+        pytest.param(step, marks=by_default_each(2, place + odd))
+        for place, step in enumerate(DRIVER_STEPS)
+    ]
+    for odd in (0, 1)
+)
 
 
 def step_name(step: tuple[Any, str, str, int]) -> str:
@@ -80,7 +88,7 @@ async def test_a_query_that_dies_and_starts_again_with_other_tasks(
     await goes_on(broker, job, tasks=3)
 
 
-@pytest.mark.parametrize("step", DRIVER_STEPS, ids=step_name)
+@pytest.mark.parametrize("step", EVEN_STEPS, ids=step_name)
 async def test_a_query_that_dies_in_its_first_batch(
     broker: EmbeddedCluster, step: tuple[Any, str, str, int]
 ) -> None:
@@ -110,7 +118,17 @@ async def test_a_task_that_dies_and_is_tried_again(
 TWO_STEPS = list(itertools.product(DRIVER_STEPS[::3], DRIVER_STEPS[1::3]))
 
 
-@pytest.mark.parametrize("steps", TWO_STEPS, ids=lambda pair: " then ".join(map(step_name, pair)))
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(
+            pair,
+            marks=by_default_each(6, place),
+            id=" then ".join(map(step_name, pair)),
+        )
+        for place, pair in enumerate(TWO_STEPS)
+    ],
+)
 async def test_a_query_that_dies_twice(
     broker: EmbeddedCluster, steps: tuple[tuple[Any, str, str, int], ...]
 ) -> None:
@@ -122,13 +140,13 @@ async def test_a_query_that_dies_twice(
             with killed_at(*step):
                 await job.batch(1, split(rows_of(1), 2 + number))
         except BaseException as error:
-            # The second time, the batch may be decided: some steps are not reached then.
+            # The second time, the batch may be decided: then some steps are not reached.
             if number == 0 or not isinstance(error, pytest.fail.Exception):
                 raise
     await goes_on(broker, job, tasks=5)
 
 
-@pytest.mark.parametrize("step", DRIVER_STEPS, ids=step_name)
+@pytest.mark.parametrize("step", ODD_STEPS, ids=step_name)
 async def test_a_driver_that_fails_aborts_or_finishes(
     broker: EmbeddedCluster, step: tuple[Any, str, str, int]
 ) -> None:
@@ -146,10 +164,11 @@ async def test_a_driver_that_fails_aborts_or_finishes(
     await goes_on(broker, job, tasks=4)
 
 
+@pytest.mark.parametrize("every", [31, pytest.param(13, marks=pytest.mark.faults)])
 async def test_a_commit_that_is_cancelled_anywhere_can_be_done_again(
-    broker: EmbeddedCluster,
+    broker: EmbeddedCluster, every: int
 ) -> None:
-    """Each batch is cancelled some turns of the loop later than the one before, until one is
+    """Each batch is cancelled some turns of the loop later than the previous one, until one is
     committed first.
     """
     job = Job(broker.bootstrap_servers)
@@ -158,7 +177,7 @@ async def test_a_commit_that_is_cancelled_anywhere_can_be_done_again(
         rows = rows_of(version)
         reports = await job.tasks(version, split(rows, 2))
         committing = asyncio.create_task(driver.commit_batch(job.options, reports, version))
-        for _ in range(CANCELLED_EVERY * version):
+        for _ in range(every * version):
             await asyncio.sleep(0)
         in_time = committing.done()
         committing.cancel()

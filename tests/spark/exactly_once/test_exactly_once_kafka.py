@@ -53,8 +53,8 @@ async def new_job(servers: str, **options: str) -> Job:
 
 
 async def committed(job: Job, count: int) -> list[str]:
-    """What aiokafka reads of committed records until there are that many, and a second longer;
-    sorted.
+    """Read committed records with aiokafka, until there are ``count`` of them, and for another
+    second. Return them sorted.
     """
     topic = job.options.topic
     consumer = AIOKafkaConsumer(
@@ -119,7 +119,7 @@ async def test_a_query_that_dies_and_starts_again_with_other_tasks(
     assert await committed(job, 24) == sorted(rows_of(0) + rows_of(1))
 
 
-async def test_a_transaction_that_someone_aborts_before_the_decision_fails_the_batch(
+async def test_a_transaction_that_is_aborted_before_the_decision_fails_the_batch(
     servers: str,
 ) -> None:
     job = await new_job(servers)

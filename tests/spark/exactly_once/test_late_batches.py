@@ -298,7 +298,7 @@ async def test_a_decision_that_came_late_is_completed_if_the_transactions_are_yo
     assert completed == [0] and committed(broker) == sorted(rows_of(0))
 
 
-async def test_an_earlier_batch_that_no_one_finished_is_not_forgotten(
+async def test_an_earlier_batch_that_was_not_finished_is_not_forgotten(
     broker: EmbeddedCluster,
 ) -> None:
     """A write that is never repeated: brokers that do not list transactions must not hide it."""
@@ -338,7 +338,9 @@ async def test_clocks_of_executors_and_driver_do_not_matter(
 
 
 def without_durations(reply: Any) -> None:
-    """As brokers before Kafka 3.8 answer: ListTransactions has no filter by duration (KIP-994)."""
+    """Change a response to that of brokers before Kafka 3.8: ListTransactions has no filter by
+    duration (KIP-994).
+    """
     for api in reply.api_keys:
         if api.api_key == ApiKey.LIST_TRANSACTIONS:
             api.max_version = 0

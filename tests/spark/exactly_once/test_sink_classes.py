@@ -19,9 +19,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 from aioprod.spark.errors import SinkError
 from aioprod.spark.exactly_once import driver
 from aioprod.spark.exactly_once.ids import NUMBERS
+from aioprod.spark.exactly_once.reports import Written
 from aioprod.spark.sink import KafkaStreamWriter, KafkaWriter
 from aioprod.spark.sink_options import parse_sink_options
-from aioprod.spark.writing import Written
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
 
 SCHEMA = StructType([StructField("value", StringType())])
@@ -29,7 +29,7 @@ QUERY = {"sql.streaming.queryId": "q-1", "streaming.sql.batchId": "7", "spark.jo
 
 
 class FakeContext:
-    """What a task asks Spark for."""
+    """The part of Spark's task context that the sink uses."""
 
     def __init__(self, partition: int, task_attempt: int, properties: dict[str, str]) -> None:
         self.partitionId = lambda: partition
@@ -71,7 +71,7 @@ def rows(*values: str) -> Iterator[pa.RecordBatch]:
 
 
 def sent(message: WriterCommitMessage) -> WriterCommitMessage:
-    """As it comes to the driver."""
+    """Return the message as the driver gets it."""
     copy: WriterCommitMessage = pickle.loads(pickle.dumps(message))
     return copy
 
@@ -158,7 +158,7 @@ def test_a_failed_batch_is_aborted(
     assert committed(broker) == []
 
 
-def test_an_abort_that_fails_is_only_told(
+def test_an_abort_that_fails_is_only_reported(
     broker: ThreadedCluster, in_task: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     message = sent(stream_writer(broker).write(rows("a")))
@@ -167,7 +167,7 @@ def test_an_abort_that_fails_is_only_told(
         stream_writer(
             broker, **{"kafka.request.timeout.ms": "300", "kafka.max.block.ms": "300"}
         ).abort([message], 7)
-    assert "not all of it could be cleared up" in caplog.text
+    assert "not all of it could be cleaned up" in caplog.text
 
 
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])

@@ -135,7 +135,7 @@ def main() -> None:
             )
             .load()
         )
-        figures: dict[str, object] = {
+        measured: dict[str, object] = {
             "version": pyspark.__version__,
             "read": loaded.count(),
             "headers": loaded.where("headers IS NOT NULL").count(),
@@ -151,12 +151,12 @@ def main() -> None:
             limited = next(
                 line for line in str(error).splitlines() if "maxOffsetsPerTrigger" in line
             )
-        figures |= {"first": first, "second": second, "limited": limited}
-        figures["typed"] = typed(session, servers, broker)
-        figures["copied"] = len(broker.records("out"))
-        figures["same"] = set(contents(broker, "out")) == set(contents(broker, "in"))
+        measured |= {"first": first, "second": second, "limited": limited}
+        measured["typed"] = typed(session, servers, broker)
+        measured["copied"] = len(broker.records("out"))
+        measured["same"] = set(contents(broker, "out")) == set(contents(broker, "in"))
         session.stop()
-    print(json.dumps(figures))
+    print(json.dumps(measured))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Makes ``format("aioprod")`` known to PySpark by itself: Spark imports every module named
+"""Registers ``format("aioprod")`` with PySpark automatically: Spark imports every module named
 ``pyspark_...`` and registers its DefaultSource.
 
-It does so where a session looks for its first Python data source, whosever, and registers none when
-one of the modules fails. So this one imports nothing but what that process has loaded anyway; what
-aioprod needs is imported, and missed, by who asks for the format.
+Spark does so when a session looks up its first Python data source of any kind, and registers none
+of them if one of the modules fails. So this module imports only modules that the process has
+already loaded. aioprod's requirements are imported when the format is used, and only then is a
+missing one an error.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ __all__ = ["DefaultSource"]
 
 
 class DefaultSource(DataSource):
-    """Stands for `aioprod.spark.KafkaDataSource`: calling it gives one of those.
+    """A placeholder for `aioprod.spark.KafkaDataSource`: calling it returns one.
 
     Raises:
-        ImportError: what ``aioprod[spark]`` brings is missing or too old; the text says what to
-            install.
+        ImportError: if a requirement of ``aioprod[spark]`` is missing or too old; the message says
+            what to install.
     """
 
     def __new__(cls, options: MutableMapping[str, str]) -> KafkaDataSource:  # type: ignore[misc]

@@ -27,42 +27,45 @@ from aioprod.spark import (
 )
 from aioprod.spark.page import PageError
 from aioprod.spark.pipeline import add_watching, dead_letters, reason_of, run_queries, watched
-from my_pipeline.schema import EVENT, reason
+from my_pipeline import sink
+from my_pipeline.schema import events, reason, value_options
 
 NAME = "my-pipeline"
 WINDOW = "1 minute"
 WATERMARK = "10 minutes"
-"""How far behind the newest event an event may be. Later ones are dropped, and counted."""
+"""The watermark: an event that is older than the newest one by more is dropped and counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What to read, and where to keep the progress. Output topics begin with the input's name."""
+    """The input, the output, and where to keep the progress. The name of the topic of dead letters
+    begins with the input's name.
+    """
 
     bootstrap_servers: str
     checkpoint: str
     topic: str = NAME
+    output: str = sink.OUTPUT
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)  # may have passwords
 
     @property
     def client(self) -> dict[str, str]:
-        """The options that source and sinks share."""
+        """The options that the source and the sinks share."""
         return {**self.kafka, "kafka.bootstrap.servers": self.bootstrap_servers}
 
 
 def read_records(
     spark: SparkSession, options: Options, span: tuple[datetime, datetime] | None = None
 ) -> DataFrame:
-    """Read the topic's committed records as a stream, from the beginning or from where the last run
-    ended; or as a batch those of a span of time, by the records' timestamps.
+    """Read the topic's committed records as a stream, from the beginning or from the end of the
+    last run. With a span of time, read the records with timestamps in it as a batch.
     """
     settings = {
         "subscribe": options.topic,
         "kafka.isolation.level": "read_committed",
         "includeHeaders": "true",
-        "value.format": "json",
-        "value.schema": EVENT,
         "includeRawValue": "true",
+        **value_options(),
     }
     if span is None:
         settings["startingOffsets"] = "earliest"
@@ -70,24 +73,21 @@ def read_records(
     begin, end = (str(int(moment.timestamp() * 1000)) for moment in span)
     settings |= {
         "startingTimestamp": begin,
-        "startingOffsetsByTimestampStrategy": "latest",  # of partitions without later records
+        "startingOffsetsByTimestampStrategy": "latest",  # for partitions without later records
         "endingTimestamp": end,
     }
     return spark.read.format("aioprod").options(**options.client, **settings).load()
 
 
 def totals(records: DataFrame) -> DataFrame:
-    """Return sales by item and minute, as JSON, keyed by the item. A minute is written once, when
-    the watermark has passed it.
-    """
-    events = records.where(reason().isNull()).select("value.*").withWatermark("at", WATERMARK)
-    by_minute = events.groupBy(F.window("at", WINDOW).alias("window"), "item").agg(
-        F.count("*").alias("sales"), F.sum("price").alias("total")
+    """Return sales by item and minute; each minute once, after the watermark has passed it."""
+    by_minute = (
+        events(records)
+        .withWatermark("at", WATERMARK)
+        .groupBy(F.window("at", WINDOW).alias("window"), "item")
+        .agg(F.count("*").alias("sales"), F.sum("price").alias("total"))
     )
-    value = F.struct("item", F.col("window.start").alias("minute"), "sales", "total")
-    return by_minute.select(
-        F.col("item").alias("key"), F.to_json(value, {"timeZone": "UTC"}).alias("value")
-    )
+    return by_minute.select("item", F.col("window.start").alias("minute"), "sales", "total")
 
 
 def run(
@@ -100,7 +100,7 @@ def run(
     signs: QuerySigns | None = None,
     timeout_s: float = 3600,
 ) -> None:
-    """Read all events that exist now, or with `follow` until `stop` is set.
+    """Read all existing events, or with `follow` until `stop` is set.
 
     Raises:
         pyspark.errors.StreamingQueryException: if a query failed.
@@ -111,40 +111,40 @@ def run(
     rejected = dead_letters(records, reason(), "rawValue").observe(
         "dead letters", F.count(F.lit(1)).alias("rows")
     )
-    outputs = {"totals": totals(records), "dead-letters": rejected}
-    writers = [_writer(rows, name, options, follow) for name, rows in outputs.items()]
+    writers = {
+        "totals": sink.write_stream(totals(records), options.client, options.output),
+        "dead-letters": rejected.writeStream.format("aioprod")
+        .options(**options.client)
+        .option("topic", f"{options.topic}.dead-letters"),
+    }
+    started = [_with_progress(each, name, options, follow) for name, each in writers.items()]
     listener = ProgressListener(on_progress, signs)
     spark.streams.addListener(listener)
     try:
-        queries = run_queries(writers, stop, follow=follow, timeout_s=timeout_s)
+        queries = run_queries(started, stop, follow=follow, timeout_s=timeout_s)
         listener.wait_until_ended([str(query.runId) for query in queries], 10)
     finally:
         spark.streams.removeListener(listener)
 
 
 def backfill(spark: SparkSession, options: Options, span: tuple[datetime, datetime]) -> None:
-    """Write the totals and dead letters of a span of time once more, by the same functions, to
-    topics of their own. A second call with the same span writes nothing: it has the same id.
+    """Write the totals and dead letters of a span of time again, with the same functions, to
+    separate outputs. A second call with the same span changes nothing.
     """
     register(spark)
     records = read_records(spark, options, span)
-    rejected = dead_letters(records, reason(), "rawValue")
     begin, end = (f"{moment.astimezone(UTC):%Y%m%dT%H%M%SZ}" for moment in span)
-    for name, rows in (("totals", totals(records)), ("dead-letters", rejected)):
-        topic = f"{options.topic}.backfill.{name}"
-        once = {"txnAppId": f"{topic}-{begin}-{end}", "txnVersion": "0"}
-        writer = rows.write.format("aioprod").mode("append")
-        writer.options(**options.client, **once, topic=topic).save()
+    sink.write_span(totals(records), options.client, options.output, f"{begin}-{end}")
+    topic = f"{options.topic}.dead-letters.backfill"
+    once = {"txnAppId": f"{topic}-{begin}-{end}", "txnVersion": "0"}
+    writer = dead_letters(records, reason(), "rawValue").write.format("aioprod").mode("append")
+    writer.options(**options.client, **once, topic=topic).save()
 
 
-def _writer(rows: DataFrame, name: str, options: Options, follow: bool) -> DataStreamWriter:
-    writer = (
-        rows.writeStream.format("aioprod")
-        .queryName(name)
-        .options(**options.client)
-        .option("topic", f"{options.topic}.{name}")
-        .option("checkpointLocation", f"{options.checkpoint}/{name}")
-    )
+def _with_progress(
+    writer: DataStreamWriter, name: str, options: Options, follow: bool
+) -> DataStreamWriter:
+    writer = writer.queryName(name).option("checkpointLocation", f"{options.checkpoint}/{name}")
     if follow:
         return writer.trigger(processingTime="0 seconds")
     return writer.trigger(availableNow=True)
@@ -154,6 +154,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=NAME, description=__doc__)
     parser.add_argument("--bootstrap-servers", default="localhost:9092", metavar="HOST:PORT[,...]")
     parser.add_argument("--topic", default=NAME, help="the topic of the events")
+    parser.add_argument(
+        "--output", default=sink.OUTPUT, help=f"{sink.OUTPUT_HELP} (default: %(default)s)"
+    )
     parser.add_argument("--checkpoint", default="checkpoint", metavar="DIR")
     parser.add_argument("--follow", action="store_true", help="read until Ctrl-C or SIGTERM")
     parser.add_argument(
@@ -181,7 +184,7 @@ def _time(text: str) -> datetime:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status, see README.md."""
+    """Run the command, and return its exit status (see README.md)."""
     given = _parser().parse_args(arguments)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -193,6 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 bootstrap_servers=given.bootstrap_servers,
                 checkpoint=given.checkpoint,
                 topic=given.topic,
+                output=given.output,
                 kafka={f"kafka.{name}": value for name, value in settings.items()},
             )
 
@@ -200,9 +204,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(progress, file=sys.stderr, flush=True)
                 watch.add(progress)
 
-            spark = spark_session_builder(app_name=NAME).getOrCreate()
+            builder = spark_session_builder(app_name=NAME).config(map={**sink.session_settings()})
+            spark = builder.getOrCreate()
             spark.sparkContext.setLogLevel("ERROR")
-            watch.running()
+            watch.running(spark.sparkContext.uiWebUrl)
             try:
                 if given.backfill is not None:
                     backfill(spark, options, tuple(given.backfill))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,29 +9,22 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from aioprod.spark import QueryProgress, spark_session_builder
+from aioprod.spark import QueryProgress
 from aioprod.testing import ThreadedCluster
 from aioprod.testing.pytest_plugin.blocking import BlockingProducer
 from my_pipeline import job
 
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    session = spark_session_builder("local[2]", app_name="tests").getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
-
-
-def event(time: str, item: str | None = "tea", **changes: Any) -> bytes:
-    fields = {"id": "1", "item": item, "price": 4.5, "at": f"2026-01-31T{time}Z", **changes}
-    return json.dumps(fields).encode()
+from .events import Event, malformed, with_more_fields
+from .outputs import new_output, written
 
 
 @pytest.fixture
 def options(kafka_broker: ThreadedCluster, tmp_path: Path) -> job.Options:
     return job.Options(
-        bootstrap_servers=kafka_broker.bootstrap_servers, checkpoint=str(tmp_path), topic="sales"
+        bootstrap_servers=kafka_broker.bootstrap_servers,
+        checkpoint=str(tmp_path / "checkpoint"),
+        topic="sales",
+        output=new_output(tmp_path),
     )
 
 
@@ -50,12 +41,6 @@ def run(spark: SparkSession, options: job.Options) -> dict[str, int]:
     return counts
 
 
-def written(broker: ThreadedCluster, topic: str = "sales.totals") -> list[dict[str, Any]]:
-    records = broker.records(topic, committed_only=True)
-    rows = [json.loads(record.value or b"") for record in records]
-    return sorted(rows, key=lambda row: (row["minute"], row["item"]))
-
-
 def row(minute: str, item: str, sales: int, total: float) -> dict[str, Any]:
     at = f"2026-01-31T{minute}:00.000Z"
     return {"item": item, "minute": at, "sales": sales, "total": total}
@@ -66,18 +51,19 @@ def test_minutes_are_written_when_the_watermark_has_passed_them(
     kafka_broker: ThreadedCluster,
     producer: BlockingProducer,
     options: job.Options,
+    event: Event,
 ) -> None:
     on_time = [event("10:00:10"), event("10:00:50", price=1.25), event("10:01:00", "milk")]
     producer.send_many("sales", [*on_time, event("10:30:00")])
     assert run(spark, options) == {"rows": 4, "late": 0, "dead letters": 0}
     first = [row("10:00", "tea", 2, 5.75), row("10:01", "milk", 1, 4.5)]
-    assert written(kafka_broker) == first
+    assert written(spark, kafka_broker, options.output) == first
 
-    # 10:19:59 is more than ten minutes behind 10:30: too late. 10:21:30 is not.
+    # 10:19:59 is more than ten minutes before 10:30, which is too late; 10:21:30 is not.
     producer.send_many("sales", [event("10:19:59"), event("10:21:30"), event("11:00:00")])
     assert run(spark, options) == {"rows": 3, "late": 1, "dead letters": 0}
     more = [row("10:21", "tea", 1, 4.5), row("10:30", "tea", 1, 4.5)]
-    assert written(kafka_broker) == [*first, *more]
+    assert written(spark, kafka_broker, options.output) == [*first, *more]
 
 
 def test_records_that_are_not_events_are_dead_letters(
@@ -85,13 +71,9 @@ def test_records_that_are_not_events_are_dead_letters(
     kafka_broker: ThreadedCluster,
     producer: BlockingProducer,
     options: job.Options,
+    event: Event,
 ) -> None:
-    bad = {
-        b"no json": "not of the schema",
-        event("10:00:00", price="dear"): "not of the schema",
-        event("10:00:00", item=None): "item missing",
-        event("10:00:00", at="9999-01-01T00:00:00Z"): "at is in the future",
-    }
+    bad = malformed(event)
     for value in bad:
         producer.send_and_wait("sales", value, key=b"k", headers=[("trace", b"7")])
     producer.send_many("sales", [event("10:00:00")])
@@ -115,11 +97,12 @@ def test_a_second_run_reads_only_what_is_new(
     kafka_broker: ThreadedCluster,
     producer: BlockingProducer,
     options: job.Options,
+    event: Event,
 ) -> None:
     producer.send_many("sales", [event("10:00:10"), event("11:00:00")])
     assert run(spark, options)["rows"] == 2
     assert run(spark, options)["rows"] == 0
-    assert written(kafka_broker) == [row("10:00", "tea", 1, 4.5)]
+    assert written(spark, kafka_broker, options.output) == [row("10:00", "tea", 1, 4.5)]
 
 
 def test_a_span_of_time_is_computed_again_by_the_same_code(
@@ -127,6 +110,7 @@ def test_a_span_of_time_is_computed_again_by_the_same_code(
     kafka_broker: ThreadedCluster,
     producer: BlockingProducer,
     options: job.Options,
+    event: Event,
 ) -> None:
     begin, end = (datetime(2026, 1, 31, hour, tzinfo=UTC) for hour in (10, 11))
     sent = ["09:59:59", "10:00:10", "10:30:00", "10:00:50", "11:00:00"]
@@ -136,10 +120,11 @@ def test_a_span_of_time_is_computed_again_by_the_same_code(
         producer.send_and_wait("sales", b"no json", timestamp_ms=at)
     for _ in range(2):  # the second time nothing is written
         job.backfill(spark, options, (begin, end))
-        # No watermark drops what came late, in a batch.
+        # In a batch, no watermark drops late events.
         expected = [row("10:00", "tea", 2, 9.0), row("10:30", "tea", 1, 4.5)]
-        assert written(kafka_broker, "sales.backfill.totals") == expected
-        letters = kafka_broker.records("sales.backfill.dead-letters", committed_only=True)
+        span = "20260131T100000Z-20260131T110000Z"
+        assert written(spark, kafka_broker, options.output, span) == expected
+        letters = kafka_broker.records("sales.dead-letters.backfill", committed_only=True)
         assert len(letters) == 3
 
 
@@ -148,8 +133,9 @@ def test_producers_may_add_fields(
     kafka_broker: ThreadedCluster,
     producer: BlockingProducer,
     options: job.Options,
+    event: Event,
 ) -> None:
-    newer = event("10:00:20", shop="Berlin", price="4.50")
+    newer = with_more_fields(event, "10:00:20")
     producer.send_many("sales", [event("10:00:10"), newer, event("11:00:00")])
     assert run(spark, options) == {"rows": 3, "late": 0, "dead letters": 0}
-    assert written(kafka_broker) == [row("10:00", "tea", 2, 9.0)]
+    assert written(spark, kafka_broker, options.output) == [row("10:00", "tea", 2, 9.0)]

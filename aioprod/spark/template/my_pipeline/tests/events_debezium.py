@@ -1,0 +1,41 @@
+"""Changes as Debezium writes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Event = Callable[..., bytes]
+
+
+@pytest.fixture
+def event() -> Event:
+    """Return a function that encodes an inserted row: its time of day, its item, and other columns
+    or another operation.
+    """
+
+    def encode(time: str, item: str | None = "tea", op: str = "c", **changes: Any) -> bytes:
+        row = {"id": "1", "item": item, "price": 4.5, "at": f"2026-01-31T{time}Z", **changes}
+        before = None if op in "cr" else row
+        change = {"before": before, "after": None if op == "d" else row, "op": op, "ts_ms": 1}
+        return json.dumps(change).encode()
+
+    return encode
+
+
+def malformed(event: Event) -> dict[bytes, str]:
+    """Return values that are not changes, with the reasons."""
+    return {
+        b"no json": "not of the schema",
+        b"{}": "op missing",
+        event("10:00:00", item=None): "item missing",
+        event("10:00:00", at="9999-01-01T00:00:00Z"): "at is in the future",
+    }
+
+
+def with_more_fields(event: Event, time: str) -> bytes:
+    """Return a row of a table with one more column."""
+    return event(time, shop="Berlin", price="4.50")
