@@ -1,4 +1,4 @@
-"""The builds that are measured: of the interpreter, and of aioprod."""
+"""The builds of the interpreter and of aioprod that are measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The cost of a record when many tasks send and await one record each, at the same time."""
+"""The cost of a record when many tasks send and await one record each, at the same time.
+
+The rows of bare tasks show what asyncio takes for them: each awaits one future, without a client.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,12 @@ from benchmarks.targets import growth_table
 from benchmarks.workers import Worker, worker
 
 TITLE = "Bursts of tasks that await one record each: what a record costs"
+BARE = "bare tasks"
 CLIENTS = ("aioprod", "confluent-kafka AIOProducer", "aiokafka")
-TASKS = (100, 1_000, 10_000)
+TASKS = (500, 10_000)
 # Bursts of few tasks mostly wait for linger.
 MAX_BURSTS = 100
-TARGET_RATIO = 2.0
+TARGET_RATIO = 1.2
 
 CPU = Metric(
     "CPU us per record", lambda numbers: float(numbers["cpu_s"] / numbers["records"] * MICROSECONDS)
@@ -34,11 +38,13 @@ WALL = Metric(
 )
 
 
-async def bursts(worker: Worker, settings: Settings, tasks: int, records: int) -> Numbers:
-    """Run the measure ``bursts`` with complete bursts, at least one."""
+async def bursts(
+    worker: Worker, measure: str, settings: Settings, tasks: int, records: int
+) -> Numbers:
+    """Run the measure ``bursts`` or ``bare_tasks`` with complete bursts, at least one."""
     load = Load("", min(max(1, records // tasks), MAX_BURSTS) * tasks)
     return await measure_on_new_topic(
-        worker, "bursts", settings, load, warm_up_records=tasks, tasks=tasks
+        worker, measure, settings, load, warm_up_records=tasks, tasks=tasks
     )
 
 
@@ -50,14 +56,18 @@ async def measure(chosen: argparse.Namespace, servers: str) -> Results:
             client: await stack.enter_async_context(worker(client, uvloop=chosen.uvloop))
             for client in chosen.clients
         }
+        bare = await stack.enter_async_context(worker("aioprod", uvloop=chosen.uvloop))
         measurements = [
             Measurement(
                 f"{tasks:,} tasks",
-                client,
-                partial(bursts, workers[client], Settings(servers), tasks, chosen.records),
+                name,
+                partial(bursts, opened, measure, Settings(servers), tasks, chosen.records),
             )
             for tasks in chosen.tasks
-            for client in chosen.clients
+            for name, opened, measure in (
+                (BARE, bare, "bare_tasks"),
+                *((client, workers[client], "bursts") for client in chosen.clients),
+            )
         ]
         await run_rounds(results, measurements, chosen.repetitions)
     return results

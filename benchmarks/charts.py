@@ -61,7 +61,7 @@ def write_png(results: Results, path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """How the cost of a client grows along an axis.
+    """The cost of a client along an axis.
 
     Attributes:
         axis: the title of the panel.

@@ -29,7 +29,7 @@ ROUND_S = 1.0
 CLIENTS = ("aioprod", "confluent-kafka")
 BULK = ("aioprod send_many", "aioprod send_arrow", "line rate")
 READ_WITH = ("aioprod async for", "aioprod getmany", consumer.BASELINE)
-READ_POINTS = (consumer.HEADLINE, consumer.Point(value_size=1_000))
+READ_POINTS = (consumer.HEADLINE, consumer.LARGE)
 RECORDS_ONE_AT_A_TIME, RECORDS_READ, RECORDS_WITH_KEYS = 2_000, 300_000, 200_000
 PARTITIONS = 1_000
 LINGER_MS = 1_000

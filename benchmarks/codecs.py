@@ -1,7 +1,7 @@
 """The CPU time of lz4 and zstd in each library that aioprod may use, compared with cramjam. Without
 a broker.
 
-The data are JSON texts with random numbers, as large as a batch. All libraries take turns.
+The data is JSON texts with random numbers, as large as a batch. All libraries take turns.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from statistics import median
 
+from aioprod.protocol.codecs.backend import Backend
 from aioprod.protocol.codecs.backends import (
     CRAMJAM_LZ4,
     CRAMJAM_ZSTD,
-    Backend,
     lz4_backend,
     stdlib_zstd,
     zstd_backend,

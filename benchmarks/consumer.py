@@ -23,7 +23,7 @@ from benchmarks.real_broker import bootstrap, check_record_count, topic
 from benchmarks.results import Metric, Results
 from benchmarks.rounds import Measurement, options, report, run_rounds
 from benchmarks.targets import Target, target_table
-from benchmarks.workers import Worker, worker
+from benchmarks.workers import Worker, available, describe, worker
 
 TITLE = "Reading records"
 RECORDS = 400_000
@@ -52,6 +52,7 @@ GROWN_CALLBACKS = Metric(
     "by callbacks", lambda numbers: float(numbers["grown_callbacks"]), 0, compared=False
 )
 GROWN = (GROWN_BYTES, GROWN_OBJECTS, GROWN_CALLBACKS)
+FRANZ_GO, LINE_RATE = "franz-go", "line rate of Fetch"
 ON_DEMAND = [name for name in READERS if "compat" in name or "getone" in name]
 """Measured by ``benchmarks.compat``."""
 POLL_READERS = ("aioprod getmany", "aiokafka getmany", BASELINE)
@@ -82,31 +83,31 @@ class Point:
         )
 
 
-HEADLINE = Point()
+HEADLINE, LARGE = Point(), Point(value_size=1_000)
 POINTS = [
     HEADLINE,
     Point(sizes_vary=True),
     Point(headers=2),
     Point(compression_type="lz4"),
     Point(value_size=10),
-    Point(value_size=1_000),
+    LARGE,
 ]
+_MANY = {HEADLINE: 0.7, LARGE: 0.65}
 TARGETS = [
     *(
         Target(point.name, "aioprod async for", CPU, "aiokafka async for", "at most", 0.25)
         for point in POINTS
     ),
     Target(HEADLINE.name, "aioprod async for", CPU, BASELINE, "at most", 0.8),
+    Target(LARGE.name, "aioprod async for", CPU, BASELINE, "at most", 0.75),
     *(
-        Target(
-            point.name,
-            "aioprod getmany",
-            CPU,
-            BASELINE,
-            "at most",
-            0.7 if point is HEADLINE else 1.0,
-        )
+        Target(point.name, "aioprod getmany", CPU, BASELINE, "at most", _MANY.get(point, 1.0))
         for point in POINTS
+    ),
+    *(
+        Target(point.name, reader, CPU, FRANZ_GO, "at most", 1.0)
+        for point in (HEADLINE, LARGE)
+        for reader in ("aioprod async for", "aioprod getmany")
     ),
 ]
 IDLE = "polls without records"
@@ -138,6 +139,7 @@ async def read(worker: Worker, settings: Settings, reader: str, load: Load) -> N
     arguments = {
         "reader": reader,
         "topic": load.topic,
+        "partitions": 1,
         "records": load.records,
         "value_bytes": sum(map(len, load.values())),
     }
@@ -157,7 +159,9 @@ async def idle_polls(worker: Worker, settings: Settings, reader: str, polls: int
 
 async def measure(chosen: argparse.Namespace, servers: str) -> tuple[Results, Results]:
     """Measure each case and reader; then polls without records, each reader in a new process."""
-    results = Results(TITLE, (RATE, CPU), baseline=BASELINE)
+    results = Results(TITLE, (RATE, CPU), baseline=BASELINE, clients={})
+    clients = available(dict.fromkeys(READERS[name].client for name in chosen.clients), results)
+    readers = [name for name in chosen.clients if READERS[name].client in clients]
     polls = Results("Polls without records", (POLL_CPU, *GROWN), baseline=BASELINE)
     settings = Settings(servers)
     async with AsyncExitStack() as stack:
@@ -165,15 +169,17 @@ async def measure(chosen: argparse.Namespace, servers: str) -> tuple[Results, Re
             name: await stack.enter_async_context(
                 worker(READERS[name].client, uvloop=chosen.uvloop)
             )
-            for name in chosen.clients
+            for name in readers
         }
+        for name, opened in workers.items():
+            await describe(results, READERS[name].client, opened)
         for point in POINTS if chosen.records else ():
             async with filled_topic(servers, point, chosen.records) as load:
                 measurements = [
                     Measurement(
                         point.name, reader, partial(read, workers[reader], settings, reader, load)
                     )
-                    for reader in chosen.clients
+                    for reader in readers
                 ]
                 await run_rounds(results, measurements, chosen.repetitions)
     for reader in POLL_READERS:

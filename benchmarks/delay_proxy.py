@@ -7,6 +7,7 @@ available everywhere.
 from __future__ import annotations
 
 import asyncio
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,9 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _REPOSITORY = Path(__file__).parents[1]
-_CHUNK_BYTES = 256 * 1024
+CHUNK_BYTES = 256 * 1024
+"""The limit of the streams that it reads from."""
 _MOST_CHUNKS = 256
-"""Chunks under way in one direction: 64 MiB, more than clients have in flight."""
+"""Chunks in flight in one direction: 64 MiB, more than clients have in flight."""
 _STOP_TIMEOUT_S = 10
 
 
@@ -26,7 +28,7 @@ def delay_proxy(port: int, target: str, round_trip_ms: float) -> Iterator[None]:
 
     Args:
         target: where it leads, ``HOST:PORT``.
-        round_trip_ms: what it adds to the time between a request and its response.
+        round_trip_ms: the time that it adds between a request and its response.
     """
     command = [sys.executable, "-m", "benchmarks.delay_proxy", str(port), target]
     with subprocess.Popen(
@@ -66,30 +68,39 @@ async def _delay(
 
     async with asyncio.TaskGroup() as group:
         group.create_task(write())
-        while data := await reader.read(_CHUNK_BYTES):
+        while data := await reader.read(CHUNK_BYTES):
             await chunks.put((loop.time() + delay_s, data))
         await chunks.put((loop.time() + delay_s, b""))
 
 
+async def pass_on(
+    target: str, delay_s: float, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Serve a connection until one end closes it, or the proxy ends."""
+    host, _, port = target.rpartition(":")
+    try:
+        far_reader, far_writer = await asyncio.open_connection(host, int(port), limit=CHUNK_BYTES)
+    except OSError:
+        writer.close()
+        return
+    ways = [
+        asyncio.ensure_future(_delay(reader, far_writer, delay_s)),
+        asyncio.ensure_future(_delay(far_reader, writer, delay_s)),
+    ]
+    try:
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in ways:
+            each.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
+        writer.close()
+        far_writer.close()
+
+
 async def _serve(port: int, target: str, delay_s: float) -> None:
     """Serve until standard input ends."""
-    host, _, target_port = target.rpartition(":")
-
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far_writer = await asyncio.open_connection(
-            host, int(target_port), limit=_CHUNK_BYTES
-        )
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(_delay(reader, far_writer, delay_s))
-                group.create_task(_delay(far_reader, writer, delay_s))
-        except* (ConnectionError, asyncio.CancelledError):
-            pass  # one end is gone, or the proxy ends
-        finally:
-            writer.close()
-            far_writer.close()
-
-    await asyncio.start_server(connected, "127.0.0.1", port, limit=_CHUNK_BYTES)
+    connected = functools.partial(pass_on, target, delay_s)
+    await asyncio.start_server(connected, "127.0.0.1", port, limit=CHUNK_BYTES)
     print("ready", flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 

@@ -1,5 +1,5 @@
-"""What uvloop saves: records that tasks send and await, on asyncio's event loop and on uvloop, in
-turn.
+"""Measures what uvloop saves: tasks send records and await them, on asyncio's event loop and on
+uvloop in turn.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the cost of a record grows with brokers, partitions, tasks, producers and size.
+"""Measures how the cost of a record grows with brokers, partitions, tasks, producers and size.
 
 One number changes at a time from 100 bytes, no key, one of each. The broker is embedded, in another
 process; three brokers share one. The cost of a payload is compared with the sum of what a record

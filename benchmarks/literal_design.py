@@ -1,5 +1,5 @@
-"""What the first design's own words would cost: a lock around each append, an asyncio Condition for
-memory, a task for the sender, asyncio streams, a future for each record.
+"""Measures the parts of the original design that aioprod does not use: a lock around each append,
+an asyncio Condition for memory, a task for the sender, asyncio streams, a future for each record.
 
 The client's form and the literal form take turns; the table has the medians of their CPU time and
 of the ratio. No broker is needed. docs/architecture.md says what stands where.
@@ -321,7 +321,7 @@ async def measure(rounds: int) -> dict[str, list[tuple[float, float]]]:
     settings = {"linger_ms": 60_000, "batch_size": 1 << 20, "delivery_timeout_ms": 120_000}
     async with (
         EmbeddedCluster() as broker,
-        Producer(broker.bootstrap_servers, **settings) as producer,  # type: ignore[arg-type]
+        Producer(broker.bootstrap_servers, **settings) as producer,  # type: ignore[call-overload]
     ):
         await producer.partitions_for("orders")
         pairs: dict[str, tuple[Timed, Timed]] = {

@@ -12,11 +12,16 @@ from benchmarks.workers import Worker
 
 
 class CountedTopic:
-    """A new topic and the number of its acknowledged records."""
+    """A new topic and the number of its acknowledged records.
 
-    def __init__(self, name: str, partitions: int = 1) -> None:
+    Args:
+        servers: where its records are counted; default: where they are sent.
+    """
+
+    def __init__(self, name: str, partitions: int = 1, servers: str = "") -> None:
         self.name = name
         self.partitions = partitions
+        self._servers = servers
         self.acknowledged = 0
 
     async def measure(
@@ -43,9 +48,8 @@ class CountedTopic:
         }
         numbers = await worker.call(measure, settings, all_arguments)
         self.acknowledged += numbers.get("sent", warm_up_records + load.records)
-        check_record_count(
-            settings.bootstrap_servers, self.name, self.partitions, self.acknowledged
-        )
+        servers = self._servers or settings.bootstrap_servers
+        check_record_count(servers, self.name, self.partitions, self.acknowledged)
         return numbers
 
 

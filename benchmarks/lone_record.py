@@ -30,7 +30,7 @@ TOPIC = "lone"
 VALUE = b"v" * 100
 MICROSECONDS = 1e6
 _SIZE_BYTES, _ID_BYTES = 4, 4
-_ID_OF_REQUEST = slice(8, 12)  # behind size, API key and version
+_ID_OF_REQUEST = slice(8, 12)  # after size, API key and version
 
 
 class ReplayTransport(asyncio.Transport):

@@ -32,6 +32,16 @@ def tree_cpu_s(pid: int) -> tuple[float, float]:
     return own / per_second, below / per_second
 
 
+def grandchildren(pid: int) -> set[int]:
+    """Return the processes below a process, without its own children."""
+    parents = {child: int(fields[_PARENT]) for child, fields in _stats().items()}
+    children = {child for child, parent in parents.items() if parent == pid}
+    below = {child for child, parent in parents.items() if parent in children}
+    while more := {child for child, parent in parents.items() if parent in below} - below:
+        below |= more
+    return below
+
+
 def _stats() -> dict[int, list[str]]:
     found = {}
     for directory in Path("/proc").iterdir():

@@ -13,11 +13,10 @@ import argparse
 import os
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from itertools import count
-from statistics import median
 
 from confluent_kafka import Producer
 
@@ -27,8 +26,16 @@ from benchmarks.adapters.installed import parallel_consumer
 from benchmarks.harness import MICROSECONDS, Cost
 from benchmarks.processing_outputs import CLIENTS
 from benchmarks.real_broker import bootstrap, check_record_count, topic
+from benchmarks.results import Metric, Results
+from benchmarks.rounds import options, report
 
+TITLE, OUTPUTS = "Handlers that wait", "Handlers that return an output"
 AIOPROD, PARALLEL_CONSUMER = "aioprod", "parallel-consumer"
+RATE = Metric("records/s", lambda numbers: float(numbers["records"] / numbers["wall_s"]), 0)
+CPU = Metric(
+    "CPU us per record",
+    lambda numbers: float(numbers["cpu_s"] / numbers["records"] * MICROSECONDS),
+)
 _PARTITIONS = 6
 _VALUE = b"." * 100
 _SECONDS = 4.0
@@ -71,70 +78,66 @@ def process(
     return Cost(records, float(cpu_s), float(wall_s))
 
 
-def report(concurrency: object, costs: dict[str, list[Cost]]) -> None:
-    """Print the medians of the rounds, and of their ratios."""
-    for name, listed in costs.items():
-        rates = [cost.records / cost.wall_s for cost in listed]
-        cpu = [cost.cpu_s / cost.records * MICROSECONDS for cost in listed]
-        print(
-            f"| {concurrency} | {name} | {median(rates):,.0f} ({min(rates):,.0f}-{max(rates):,.0f})"
-            f" | {median(cpu):.1f} ({min(cpu):.1f}-{max(cpu):.1f}) |",
-            flush=True,
-        )
-    if costs.keys() == {AIOPROD, PARALLEL_CONSUMER}:
-        pairs = list(zip(costs[AIOPROD], costs[PARALLEL_CONSUMER], strict=True))
-        rate = median(theirs.wall_s / ours.wall_s for ours, theirs in pairs)
-        cpu_ratio = median(ours.cpu_s / theirs.cpu_s for ours, theirs in pairs)
-        print(f"| {concurrency} | ratio | {rate:.2f} | {cpu_ratio:.2f} |", flush=True)
+def case_of(concurrency: int) -> str:
+    """Return the name of a case."""
+    return f"concurrency {concurrency:,}"
 
 
-def compare_outputs(servers: str | None, records: int, keys: int, repetitions: int) -> None:
-    """Print outputs per second by guarantee and order; the peer has no order of its own."""
-    with ExitStack() as stack:
-        servers = stack.enter_context(bootstrap(servers))
-        program = Program([sys.executable, "-m", "benchmarks.processing_worker"])
-        stack.callback(program.close)
-        print(program.versions)
-        print("\n| order | client | outputs/s | CPU µs per record |\n|---|---|---|---|")
-        with topic(servers, _PARTITIONS) as name, topic(servers, _PARTITIONS) as output:
-            fill(servers, name, records, keys)
-            for order in ("key", "partition"):
-                costs: defaultdict[str, list[Cost]] = defaultdict(list)
-                for repetition in range(repetitions + 1):
-                    for client in CLIENTS:
-                        group = f"outputs-{os.getpid()}-{next(_groups)}-{time.time_ns()}"
-                        found, cpu_s, wall_s = program.request(
-                            "outputs", servers, name, output, group, client, order, records
-                        )
-                        if int(found) != records:
-                            raise RuntimeError(f"{found} handlers for {records} records")
-                        if repetition:
-                            costs[client].append(Cost(records, float(cpu_s), float(wall_s)))
-                report(order, costs)
+def measure_outputs(chosen: argparse.Namespace, servers: str, program: Program) -> Results:
+    """Measure outputs by guarantee and order; the peer has no order of its own."""
+    results = Results(OUTPUTS, (RATE, CPU), baseline=CLIENTS[0])
+    records = chosen.records or 30_000
+    with topic(servers, _PARTITIONS) as name, topic(servers, _PARTITIONS) as output:
+        fill(servers, name, records, chosen.keys)
+        for order in ("key", "partition"):
+            for repetition in range(chosen.repetitions + 1):
+                for client in CLIENTS:
+                    group = f"outputs-{os.getpid()}-{next(_groups)}-{time.time_ns()}"
+                    found, cpu_s, wall_s = program.request(
+                        "outputs", servers, name, output, group, client, order, records
+                    )
+                    if int(found) != records:
+                        raise RuntimeError(f"{found} handlers for {records} records")
+                    if repetition:
+                        cost = Cost(records, float(cpu_s), float(wall_s))
+                        results.add(order, client, asdict(cost))
+    return results
+
+
+def measure(chosen: argparse.Namespace, servers: str, programs: Mapping[str, Program]) -> Results:
+    """Measure each concurrency and program."""
+    results = Results(
+        TITLE,
+        (RATE, CPU),
+        baseline=PARALLEL_CONSUMER,
+        clients={name: program.versions for name, program in programs.items()},
+    )
+    for concurrency in chosen.concurrency:
+        records = chosen.records or record_count(concurrency, chosen.sleep_ms)
+        with topic(servers, _PARTITIONS) as name:
+            fill(servers, name, records, chosen.keys)
+            for repetition in range(chosen.repetitions + 1):
+                for client, program in programs.items():
+                    cost = process(program, servers, name, concurrency, records, chosen.sleep_ms)
+                    if repetition:
+                        results.add(case_of(concurrency), client, asdict(cost))
+    return results
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bootstrap", help="a running broker (default: start one)")
+    parser = options(__doc__ or "", clients=(AIOPROD, PARALLEL_CONSUMER), repetitions=3)
     parser.add_argument("--concurrency", type=int, nargs="+", default=[16, 100, 1_000])
     parser.add_argument("--keys", type=int, default=1_000)
     parser.add_argument("--sleep-ms", type=int, default=5, help="how long a handler waits")
     parser.add_argument("--records", type=int, help="records per round (default: for 4 s)")
-    parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument(
-        "--clients", default=f"{AIOPROD},{PARALLEL_CONSUMER}", help="default: %(default)s"
-    )
     parser.add_argument(
         "--outputs", action="store_true", help="compare guarantees with an output for each record"
     )
     chosen = parser.parse_args(arguments)
-    if chosen.outputs:
-        compare_outputs(chosen.bootstrap, chosen.records or 30_000, chosen.keys, chosen.repetitions)
-        return
     with ExitStack() as stack:
         servers = stack.enter_context(bootstrap(chosen.bootstrap))
         programs: dict[str, Program] = {}
-        for name in chosen.clients.split(","):
+        for name in [AIOPROD] if chosen.outputs else chosen.clients:
             command = (
                 [sys.executable, "-m", "benchmarks.processing_worker"]
                 if name == AIOPROD
@@ -142,21 +145,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             )
             programs[name] = Program(command)
             stack.callback(programs[name].close)
-            print(f"{name}: {programs[name].versions}")
-        print("\n| concurrency | client | records/s | CPU µs per record |\n|---|---|---|---|")
-        for concurrency in chosen.concurrency:
-            records = chosen.records or record_count(concurrency, chosen.sleep_ms)
-            costs: defaultdict[str, list[Cost]] = defaultdict(list)
-            with topic(servers, _PARTITIONS) as name:
-                fill(servers, name, records, chosen.keys)
-                for repetition in range(chosen.repetitions + 1):
-                    for client, program in programs.items():
-                        cost = process(
-                            program, servers, name, concurrency, records, chosen.sleep_ms
-                        )
-                        if repetition:
-                            costs[client].append(cost)
-            report(concurrency, costs)
+        if chosen.outputs:
+            report(measure_outputs(chosen, servers, programs[AIOPROD]), chosen)
+        else:
+            report(measure(chosen, servers, programs), chosen)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 around aiokafka that does without order and concurrency of its own: it reads what is there, sends an
 output for each record, waits for all of them, and commits.
 
-From the first handler to the commit behind the last record.
+From the first handler to the commit after the last record.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any, cast
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
@@ -72,8 +73,8 @@ async def process_outputs(
         topic,
         bootstrap_servers=servers,
         group_id=group,
-        guarantee=client,
-        order=order,
+        guarantee=cast("Any", client),
+        order=cast("Any", order),
         commit_interval_ms=None if client == "at_most_once" else _COMMIT_MS,
         observers=[committed],
     )

@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
 
-from aioprod.testing.cache import SetupError
 from benchmarks.adapters import ADAPTERS, Feature, ForeignClient, Load, Settings
 from benchmarks.measures import Numbers
 from benchmarks.real_broker import (
@@ -29,7 +28,7 @@ from benchmarks.real_broker import (
 from benchmarks.results import Metric, Results, side_by_side
 from benchmarks.rounds import Measurement, names, options, report, run_rounds
 from benchmarks.targets import Target, target_table
-from benchmarks.workers import Worker, describe, worker
+from benchmarks.workers import Worker, available, describe, worker
 
 TITLE = "Sending many records"
 ROUND_S = 1.5
@@ -218,13 +217,7 @@ async def measure(
         python: the interpreter of the Python clients.
     """
     results = Results(TITLE, (RATE, CPU), clients={})
-    installed = []
-    for client in clients:
-        if reason := missing(client):
-            results.left_out[client] = reason
-            print(f"LEFT OUT: {client}: {reason}", file=sys.stderr, flush=True)
-        else:
-            installed.append(client)
+    installed = available(clients, results)
     async with AsyncExitStack() as stack:
         workers: dict[tuple[str, bool], Worker] = {}
         for point in points:
@@ -255,17 +248,6 @@ async def measure(
                     measurements.append(Measurement(point.name, client, case.run))
                 await run_rounds(results, measurements, repetitions)
     return results
-
-
-def missing(client: str) -> str:
-    """Fetch and compile what a client of another ecosystem needs, and return why that failed."""
-    adapter = ADAPTERS[client]
-    if issubclass(adapter, ForeignClient):
-        try:
-            adapter.command()
-        except SetupError as error:
-            return str(error)
-    return ""
 
 
 def points(chosen: argparse.Namespace) -> list[Point]:

@@ -1,4 +1,4 @@
-"""The readers that are compared. Each reads a topic with one partition, without a group."""
+"""The readers that are compared. Each reads a topic, without a group."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from importlib import import_module
 from typing import Any, ClassVar, Protocol
 
 from aioprod import Consumer, TopicPartition
+from benchmarks.adapters import ForeignClient, FranzGo, Java
+from benchmarks.adapters.foreign import WARM_UP_S
+from benchmarks.fetch_line_rate import FetchLineRate
+from benchmarks.harness import Cost
 
 MAX_POLL_RECORDS = 1_000
 _LIMIT_S = 60.0
@@ -20,16 +24,18 @@ class Reader(Protocol):
     Attributes:
         name: the name in tables.
         client: the client of ``ADAPTERS`` in whose worker it runs.
+        cost: the cost of the last ``read`` if the reader measures it itself.
     """
 
     name: ClassVar[str]
     client: ClassVar[str]
+    cost: Cost | None
 
     async def open(self, servers: str) -> None:
         """Connect."""
 
-    def assign(self, topic: str) -> None:
-        """Assign a topic, from its beginning."""
+    def assign(self, topic: str, partitions: int) -> None:
+        """Assign the partitions of a topic, from their beginnings."""
 
     async def read(self, records: int) -> int:
         """Read records and return the total size of their values in bytes."""
@@ -53,14 +59,15 @@ async def _read_each(consumer: Any, records: int) -> int:
 
 class _Aioprod:
     client: ClassVar[str] = "aioprod"
+    cost: Cost | None = None
     consumer: Consumer
 
     async def open(self, servers: str) -> None:
         self.consumer = Consumer(bootstrap_servers=servers, auto_offset_reset="earliest")
         await self.consumer.start()
 
-    def assign(self, topic: str) -> None:
-        self.consumer.assign([TopicPartition(topic, 0)])
+    def assign(self, topic: str, partitions: int) -> None:
+        self.consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
 
     async def poll(self, polls: int) -> int:
         getmany, found = self.consumer.getmany, 0
@@ -96,9 +103,26 @@ class AioprodMany(_Aioprod):
         return size
 
 
+class AioprodArrow(_Aioprod):
+    """``await consumer.getarrow()``."""
+
+    name: ClassVar[str] = "aioprod getarrow"
+
+    async def read(self, records: int) -> int:
+        import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+        size, found = 0, 0
+        while found < records:
+            table = await self.consumer.getarrow()
+            size += pc.sum(pc.binary_length(table["value"])).as_py()
+            found += table.num_rows
+        return size
+
+
 class _Aiokafka:
     client: ClassVar[str] = "aiokafka"
     package: ClassVar[str] = "aiokafka"
+    cost: Cost | None = None
     consumer: Any
 
     async def open(self, servers: str) -> None:
@@ -111,8 +135,9 @@ class _Aiokafka:
         )
         await self.consumer.start()
 
-    def assign(self, topic: str) -> None:
-        self.consumer.assign([import_module(self.package).TopicPartition(topic, 0)])
+    def assign(self, topic: str, partitions: int) -> None:
+        partition = import_module(self.package).TopicPartition
+        self.consumer.assign([partition(topic, number) for number in range(partitions)])
 
     async def poll(self, polls: int) -> int:
         getmany, found = self.consumer.getmany, 0
@@ -168,25 +193,26 @@ class AiokafkaOne(_Aiokafka):
 
 
 class NamesEach(AiokafkaEach):
-    """As ``AiokafkaEach``, with ``aioprod.compat.aiokafka``."""
+    """Like ``AiokafkaEach``, with ``aioprod.compat.aiokafka``."""
 
     name, client, package = "aioprod compat async for", "aioprod compat", "aioprod.compat.aiokafka"
 
 
 class NamesMany(AiokafkaMany):
-    """As ``AiokafkaMany``, with ``aioprod.compat.aiokafka``."""
+    """Like ``AiokafkaMany``, with ``aioprod.compat.aiokafka``."""
 
     name, client, package = "aioprod compat getmany", "aioprod compat", "aioprod.compat.aiokafka"
 
 
 class NamesOne(AiokafkaOne):
-    """As ``AiokafkaOne``, with ``aioprod.compat.aiokafka``."""
+    """Like ``AiokafkaOne``, with ``aioprod.compat.aiokafka``."""
 
     name, client, package = "aioprod compat getone", "aioprod compat", "aioprod.compat.aiokafka"
 
 
 class _Confluent:
     client: ClassVar[str] = "confluent-kafka"
+    cost: Cost | None = None
     consumer: Any
 
     async def open(self, servers: str) -> None:
@@ -201,11 +227,13 @@ class _Confluent:
         self.consumer = ForeignConsumer(config)
         self.consumer.list_topics(timeout=_LIMIT_S)  # waits for the connection
 
-    def assign(self, topic: str) -> None:
+    def assign(self, topic: str, partitions: int) -> None:
         from confluent_kafka import OFFSET_BEGINNING
         from confluent_kafka import TopicPartition as ForeignPartition
 
-        self.consumer.assign([ForeignPartition(topic, 0, OFFSET_BEGINNING)])
+        self.consumer.assign(
+            [ForeignPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)]
+        )
 
     async def poll(self, polls: int) -> int:
         consume, found = self.consumer.consume, 0
@@ -245,9 +273,53 @@ class ConfluentEach(_Confluent):
         return size
 
 
+class _Foreign:
+    """A consumer in a program, which measures itself."""
+
+    adapter: ClassVar[type[ForeignClient]]
+    cost: Cost | None = None
+
+    async def open(self, servers: str) -> None:
+        self.adapter.program().request("open", servers)
+
+    def assign(self, topic: str, partitions: int) -> None:
+        self._assigned = topic, partitions
+
+    async def read(self, records: int) -> int:
+        """Read, in a new program for at least ``WARM_UP_S`` seconds before that."""
+        program = self.adapter.program()
+        while program.read_for_s < WARM_UP_S:
+            program.read(*self._assigned, records)
+        self.cost, size = program.read(*self._assigned, records)
+        return size
+
+    async def poll(self, polls: int) -> int:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        self.adapter.program().request("close")
+
+
+class FranzGoMany(_Foreign):
+    """``client.PollFetches(ctx)``."""
+
+    name: ClassVar[str] = "franz-go"
+    client: ClassVar[str] = "franz-go"
+    adapter = FranzGo
+
+
+class JavaMany(_Foreign):
+    """``consumer.poll(...)``."""
+
+    name: ClassVar[str] = "java"
+    client: ClassVar[str] = "java"
+    adapter = Java
+
+
 _ALL: tuple[type[Reader], ...] = (
     AioprodEach,
     AioprodMany,
+    AioprodArrow,
     AiokafkaEach,
     AiokafkaMany,
     ConfluentMany,
@@ -256,6 +328,9 @@ _ALL: tuple[type[Reader], ...] = (
     NamesEach,
     NamesMany,
     NamesOne,
+    FranzGoMany,
+    JavaMany,
+    FetchLineRate,
 )
 
 READERS: dict[str, type[Reader]] = {reader.name: reader for reader in _ALL}

@@ -26,7 +26,7 @@ from aioprod.testing.real_cluster import RealCluster
 _TIMEOUT_S = 60
 _HEAP_MB = 512
 # A fast JVM, as the broker must not be the bottleneck.
-_JAVA_OPTIONS = ("-XX:+UseParallelGC", "-Xshare:auto")
+JAVA_OPTIONS = ("-XX:+UseParallelGC", "-Xshare:auto")
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.01, 1.0
 _ERRORS_ONLY = 3
 _MAX_POLL_RECORDS = 10_000
@@ -44,7 +44,7 @@ def bootstrap(chosen: str | None) -> Iterator[str]:
         servers = (
             chosen
             or stack.enter_context(
-                RealCluster(nodes=1, heap_mb=_HEAP_MB, java_options=_JAVA_OPTIONS)
+                RealCluster(nodes=1, heap_mb=_HEAP_MB, java_options=JAVA_OPTIONS)
             ).bootstrap_servers
         )
         # Close the client before the broker stops: it would log errors.
@@ -53,12 +53,13 @@ def bootstrap(chosen: str | None) -> Iterator[str]:
 
 
 @contextmanager
-def topics(servers: str, count: int, partitions: int = 1) -> Iterator[list[str]]:
+def topics(servers: str, count: int, partitions: int = 1, replicas: int = 1) -> Iterator[list[str]]:
     """Create topics, yield their names, and delete them: rounds must not affect each other."""
     names = [f"benchmark-{os.getpid()}-{next(_numbers)}" for _ in range(count)]
     config = {"file.delete.delay.ms": "0"}
     created = _admin(servers).create_topics(
-        [NewTopic(name, partitions, 1, config=config) for name in names], request_timeout=_TIMEOUT_S
+        [NewTopic(name, partitions, replicas, config=config) for name in names],
+        request_timeout=_TIMEOUT_S,
     )
     for done in created.values():
         done.result(_TIMEOUT_S)
@@ -71,9 +72,9 @@ def topics(servers: str, count: int, partitions: int = 1) -> Iterator[list[str]]
 
 
 @contextmanager
-def topic(servers: str, partitions: int = 1) -> Iterator[str]:
+def topic(servers: str, partitions: int = 1, replicas: int = 1) -> Iterator[str]:
     """Create a topic, yield its name and delete it."""
-    with topics(servers, 1, partitions) as (name,):
+    with topics(servers, 1, partitions, replicas) as (name,):
         yield name
 
 
@@ -189,4 +190,5 @@ def _wait_for_leaders(servers: str, names: Sequence[str], partitions: int) -> No
 
 @cache
 def _admin(servers: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": servers, "log_level": _ERRORS_ONLY})
+    # Its calls raise errors. It logs nothing, as it outlives brokers that are started for a moment.
+    return AdminClient({"bootstrap.servers": servers, "log_level": 0})

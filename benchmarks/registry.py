@@ -4,15 +4,13 @@ confluent-kafka. Without a broker; the schemas are known.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import datetime
 import io
 import json
-import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,7 +20,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from aioprod.preparation import NotPrepared
 from aioprod.schema_registry import AvroDeserializer, AvroSerializer, SchemaRegistry, avro_schema
 from aioprod.testing.registry import EmbeddedSchemaRegistry
+from benchmarks.results import Metric, Results
+from benchmarks.rounds import options, report
 
+TITLE = "Avro with a Schema Registry"
+OURS, FASTAVRO, CONFLUENT = "aioprod", "fastavro", "confluent-kafka"
+CPU = Metric("CPU us per record", lambda numbers: float(numbers["cpu_us"]))
 ROUNDS = 9
 RECORDS = 2_000
 TOPIC = "orders"
@@ -79,7 +82,7 @@ async def ready(call: Callable[[], Any]) -> Any:
 
 
 async def ours(registry: SchemaRegistry, models: list[Order]) -> dict[str, tuple[str, Work]]:
-    """What aioprod does, and the names of what it is compared with."""
+    """Return the work that aioprod does, by the names of what it is compared with."""
     rows = [asdict(model) for model in models]
     schema = json.loads(avro_schema(Order).text)
     serializer = AvroSerializer(registry, Order)
@@ -166,36 +169,39 @@ def of_confluent(models: list[Order]) -> dict[str, Work]:
     }
 
 
-def medians(works: dict[str, Work]) -> dict[str, float]:
+def spent(works: dict[str, Work], rounds: int) -> dict[str, list[float]]:
     """Return the CPU microseconds per record of each, in turns."""
-    spent: dict[str, list[int]] = {name: [] for name in works}
-    for _ in range(ROUNDS):
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(rounds):
         for name, work in works.items():
             start = time.process_time_ns()
             work()
-            spent[name].append(time.process_time_ns() - start)
-    return {name: statistics.median(each) / RECORDS / 1e3 for name, each in spent.items()}
+            found[name].append((time.process_time_ns() - start) / RECORDS / 1e3)
+    return found
 
 
-async def measure() -> None:
+async def measure(rounds: int) -> Results:
+    """Measure all ways to write and read, with what the others have for it."""
     models = orders(RECORDS)
     async with EmbeddedSchemaRegistry() as server, SchemaRegistry(server.url) as registry:
         mine = await ours(registry, models)
-    others = {"fastavro": of_fastavro(models), "confluent-kafka": of_confluent(models)}
-    works = {f"aioprod: {name}": work for name, (_, work) in mine.items()}
+    others = {FASTAVRO: of_fastavro(models), CONFLUENT: of_confluent(models)}
+    works = {f"{OURS}: {name}": work for name, (_, work) in mine.items()}
     for client, its in others.items():
         works |= {f"{client}: {name}": work for name, work in its.items()}
-    found = medians(works)
-    print(f"{'us of CPU per record':34}{'aioprod':>9}{'/ fastavro':>12}{'/ confluent-kafka':>19}")
+    found = spent(works, rounds)
+    results = Results(TITLE, (CPU,), baseline=CONFLUENT)
     for name, (compared, _) in mine.items():
-        took = found[f"aioprod: {name}"]
-        ratios = [took / found[f"{client}: {compared}"] for client in others]
-        print(f"{name:34}{took:9.2f}{ratios[0]:12.2f}{ratios[1]:19.2f}")
+        for client, case in ((OURS, name), *((client, compared) for client in others)):
+            for cpu_us in found[f"{client}: {case}"]:
+                results.add(name, client, {"cpu_us": cpu_us})
+    return results
 
 
-def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
-    asyncio.run(measure())
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = options(__doc__ or "", clients=(OURS,), repetitions=ROUNDS, embedded=True)
+    chosen = parser.parse_args(arguments)
+    report(asyncio.run(measure(chosen.repetitions)), chosen)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from aioprod.testing.jars import KAFKA_VERSIONS
 from benchmarks import builds
 from benchmarks.measures import Numbers
 
@@ -178,7 +179,7 @@ def spread(values: Sequence[float], digits: int) -> str:
 
 
 def machine() -> dict[str, object]:
-    """Return the versions and the number of processors of this machine."""
+    """Return the processors, memory and versions of this machine."""
     found = {}
     for package in _PACKAGES:
         try:
@@ -189,8 +190,21 @@ def machine() -> dict[str, object]:
         "python": platform.python_version(),
         "system": platform.platform(),
         "processors": os.cpu_count(),
+        "processor": _processor(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)),
+        "kafka": KAFKA_VERSIONS[0],
         "packages": found,
     }
+
+
+def _processor() -> str:
+    """Return the model of the processor (Linux)."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    found = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return found[0] if found else platform.machine()
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -28,14 +28,18 @@ async def run_rounds(
     repetitions: int,
     *,
     warm_up: bool = True,
+    rotate: bool = False,
 ) -> None:
     """Run all measurements in each round, so that disturbances of the machine affect all of them.
 
     Args:
         warm_up: run one more round before, which is discarded.
+        rotate: begin each round with another measurement: the first of a round may be at a
+            disadvantage.
     """
     for number in range(0 if warm_up else 1, repetitions + 1):
-        for measurement in measurements:
+        first = number % len(measurements) if rotate and measurements else 0
+        for measurement in (*measurements[first:], *measurements[:first]):
             numbers = await measurement.run()
             shown = ", ".join(
                 f"{metric.value(numbers):,.{metric.digits}f} {metric.title}"

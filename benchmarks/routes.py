@@ -59,7 +59,7 @@ class Route:
 
     @property
     def moves(self) -> int:
-        """How often the route enters a file from another one, or from outside."""
+        """The number of times that the route enters a file from another one, or from outside."""
         return len(self.path)
 
     @property
@@ -69,7 +69,7 @@ class Route:
 
     @property
     def returns(self) -> int:
-        """How often the route enters a file that it has left before."""
+        """The number of times that the route enters a file that it has left before."""
         return self.moves - self.files
 
     def since(self, *functions: tuple[str, str]) -> Route:

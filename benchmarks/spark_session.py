@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -52,11 +54,17 @@ class SparkBenchmark:
     servers: str
     directory: Path
 
-    def measured(self, rows: int, work: Callable[[], object]) -> Numbers:
-        """Run ``work`` and return its cost."""
+    @property
+    def java(self) -> int:
+        """The id of Java's process."""
         gateway = self.session.sparkContext._gateway
         assert gateway is not None
-        java = gateway.proc.pid
+        found: int = gateway.proc.pid
+        return found
+
+    def measured(self, rows: int, work: Callable[[], object]) -> Numbers:
+        """Run ``work`` and return its cost."""
+        java = self.java
         before, start = tree_cpu_s(java), time.perf_counter()
         work()
         wall_s, after = time.perf_counter() - start, tree_cpu_s(java)
@@ -108,11 +116,13 @@ class SparkBenchmark:
             frame = frame.select(value.alias("value"))
         return self._read_all(client, frame.select("value.*"), count)
 
-    async def write(self, client: str, frame: DataFrame, count: int) -> Numbers:
+    async def write(
+        self, client: str, frame: DataFrame, count: int, partitions: int = PARTITIONS
+    ) -> Numbers:
         """Write a frame to a new topic."""
-        with topic(self.servers, PARTITIONS) as name:
+        with topic(self.servers, partitions) as name:
             numbers = self.measured(count, partial(self._save, client, frame, name))
-            check_committed_records(self.servers, name, PARTITIONS, count)
+            check_committed_records(self.servers, name, partitions, count)
         return numbers
 
     async def read(self, client: str, name: str, count: int) -> Numbers:
@@ -150,7 +160,7 @@ class SparkBenchmark:
         with topic(self.servers, PARTITIONS) as target:
 
             def copy() -> None:
-                query = self._start_copy(client, name, target, rows, own_source=own_source)
+                query = self.start_copy(client, name, target, rows, own_source=own_source)
                 durations.extend(ended(query, client))
 
             numbers = self.measured(rows * batches, copy)
@@ -160,7 +170,10 @@ class SparkBenchmark:
     async def idle(self, client: str, name: str, seconds: float) -> Numbers:
         """Let a query wait for rows; its first micro-batch has ended."""
         with topic(self.servers, PARTITIONS) as target:
-            query = self._start_copy(client, name, target, None, own_source=True)
+            each_second = {"processingTime": "1 second"}
+            query = self.start_copy(
+                client, name, target, None, own_source=True, trigger=each_second
+            )
             try:
                 query.processAllAvailable()
                 numbers = self.measured(0, lambda: time.sleep(seconds))
@@ -184,11 +197,18 @@ class SparkBenchmark:
         given = {"kafka.bootstrap.servers": self.servers, "topic": name, **_PRODUCER, **delivery}
         frame.write.format(source).options(**given).mode("append").save()
 
-    def _start_copy(
-        self, client: str, name: str, target: str, rows: int | None, *, own_source: bool
+    def start_copy(
+        self,
+        client: str,
+        name: str,
+        target: str,
+        rows: int | None,
+        *,
+        own_source: bool,
+        trigger: Mapping[str, Any] = MappingProxyType({"availableNow": True}),
     ) -> StreamingQuery:
-        """Start a query that copies a topic: in micro-batches of ``rows`` rows up to the present
-        end, or, without a number, each second.
+        """Start a query that copies a topic, in micro-batches of ``rows`` rows if that is given, by
+        default up to the current end.
         """
         sink, delivery = SINKS[client]
         source = {
@@ -209,9 +229,7 @@ class SparkBenchmark:
         }
         writer = (records if own_source else records.coalesce(TASKS)).writeStream
         writer = writer.format(sink).options(**given)
-        if rows is None:
-            return writer.trigger(processingTime="1 second").start()
-        return writer.trigger(availableNow=True).start()
+        return writer.trigger(**trigger).start()
 
 
 def ended(query: StreamingQuery, client: str) -> list[float]:

@@ -43,6 +43,30 @@ class Target:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class GrowthTarget:
+    """A limit for the median ratio of a case to another case of the same client."""
+
+    case: str
+    base_case: str
+    client: str
+    metric: Metric
+    limit: float
+
+    def ratio(self, results: Results) -> float | None:
+        """Return the measured ratio; None if one of the two was not measured."""
+        if any(
+            self.client not in results.rounds.get(case, {}) for case in (self.case, self.base_case)
+        ):
+            return None
+        pairs = zip(
+            results.values(self.metric, self.case, self.client),
+            results.values(self.metric, self.base_case, self.client),
+            strict=True,
+        )
+        return statistics.median(cost / base for cost, base in pairs)
+
+
 def target_table(results: Results, targets: Iterable[Target]) -> str:
     """Return a Markdown table of the measured targets; empty if there are none."""
     lines = []

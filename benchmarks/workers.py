@@ -8,14 +8,15 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.adapters import AioprodPure, Settings
+from aioprod.testing.cache import SetupError
+from benchmarks.adapters import ADAPTERS, AioprodPure, ForeignClient, Settings
 from benchmarks.measures import Numbers
 from benchmarks.results import Results
 
@@ -100,6 +101,31 @@ async def worker(
         yield Worker(f"{client} (uvloop)" if uvloop else client, process)
     finally:
         await _end(process)
+
+
+def available(clients: Iterable[str], results: Results) -> list[str]:
+    """Return the clients of ``ADAPTERS`` that are installed, and add the others to the results as
+    left out. Fetches and compiles what clients of other ecosystems need.
+    """
+    found = []
+    for client in clients:
+        if reason := missing(client):
+            results.left_out[client] = reason
+            print(f"LEFT OUT: {client}: {reason}", file=sys.stderr, flush=True)
+        else:
+            found.append(client)
+    return found
+
+
+def missing(client: str) -> str:
+    """Fetch and compile what a client of another ecosystem needs, and return why that failed."""
+    adapter = ADAPTERS[client]
+    if issubclass(adapter, ForeignClient):
+        try:
+            adapter.command()
+        except SetupError as error:
+            return str(error)
+    return ""
 
 
 async def describe(results: Results, client: str, worker: Worker) -> None:

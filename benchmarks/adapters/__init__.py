@@ -20,6 +20,8 @@ __all__ = [
     "DeliveryFailedError",
     "Feature",
     "ForeignClient",
+    "FranzGo",
+    "Java",
     "Load",
     "Settings",
     "able",

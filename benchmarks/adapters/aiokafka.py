@@ -51,7 +51,7 @@ class Aiokafka:
 
 
 class AiokafkaNames(Aiokafka):
-    """As ``Aiokafka``, with ``aioprod.compat.aiokafka``."""
+    """Like ``Aiokafka``, with ``aioprod.compat.aiokafka``."""
 
     name = "aioprod compat"
     package = "aioprod.compat.aiokafka"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from itertools import islice
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from aioprod import Producer, ProducerRecord
 from benchmarks import builds
@@ -33,12 +33,14 @@ class Aioprod:
         else:
             self.producer = Producer(
                 settings.bootstrap_servers,
-                acks=settings.acks,
+                acks=cast("Any", settings.acks),
                 enable_idempotence=settings.idempotent,
                 linger_ms=settings.linger_ms,
                 batch_size=settings.batch_size,
-                compression_type=settings.compression_type,
+                compression_type=cast("Any", settings.compression_type),
                 buffer_memory=settings.buffer_memory,
+                security_protocol="SSL" if settings.ca_file else "PLAINTEXT",
+                ssl_truststore_location=settings.ca_file or None,
             )
         await self.producer.start()
 
@@ -53,7 +55,7 @@ class Aioprod:
 
 
 class AioprodPure(Aioprod):
-    """As ``Aioprod``, in a worker that turns the accelerator off."""
+    """Like ``Aioprod``, in a worker that turns the accelerator off."""
 
     name = "aioprod-pure"
 

@@ -28,6 +28,7 @@ def configuration(settings: Settings) -> dict[str, Any]:
             "bootstrap.servers": settings.bootstrap_servers,
             "queue.buffering.max.messages": 10_000_000,  # or `produce` raises BufferError
         }
+    tls = bool(settings.ca_file)
     return {
         "bootstrap.servers": settings.bootstrap_servers,
         "acks": settings.acks,
@@ -38,6 +39,7 @@ def configuration(settings: Settings) -> dict[str, Any]:
         "queue.buffering.max.kbytes": max(1, settings.buffer_memory // 1024),
         "queue.buffering.max.messages": 10_000_000,  # the limit is in bytes, as for the others
         "partitioner": "murmur2_random",
+        **({"security.protocol": "ssl", "ssl.ca.location": settings.ca_file} if tls else {}),
     }
 
 

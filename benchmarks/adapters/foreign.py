@@ -1,4 +1,4 @@
-"""Producers of other ecosystems, in the programs of ``benchmarks/programs``.
+"""Clients of other ecosystems, in the programs of ``benchmarks/programs``.
 
 A worker starts its program once, so that it is warm; each measurement opens a new client in it.
 """
@@ -35,6 +35,7 @@ class Program:
     Attributes:
         versions: the versions of its client and runtime.
         sent_for_s: the seconds that it has spent sending.
+        read_for_s: the seconds that it has spent reading.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -43,7 +44,7 @@ class Program:
         )
         self._files = TemporaryDirectory(prefix="aioprod-benchmark-")
         self.versions = self._read()
-        self.sent_for_s = 0.0
+        self.sent_for_s = self.read_for_s = 0.0
 
     def request(self, *words: object) -> list[str]:
         """Send a request and return the words of the response after the first.
@@ -69,6 +70,21 @@ class Program:
             "send", load.topic, load.records, values, keys, load.headers
         )
         self.sent_for_s += time.monotonic() - began
+        return Cost(int(records), float(cpu_s), float(wall_s))
+
+    def read(self, topic: str, partitions: int, records: int) -> tuple[Cost, int]:
+        """Read records of a topic, and return their cost and the total size of their values."""
+        began = time.monotonic()
+        found, size, cpu_s, wall_s = self.request("read", topic, partitions, records)
+        self.read_for_s += time.monotonic() - began
+        return Cost(int(found), float(cpu_s), float(wall_s)), int(size)
+
+    def transact(self, load: Load, records_each: int) -> Cost:
+        """Send the records in transactions, and return their cost."""
+        values = self._file(f"values-{load.value_size}", different_values(load.value_size))
+        records, cpu_s, wall_s = self.request(
+            "transact", load.topic, load.records, records_each, values
+        )
         return Cost(int(records), float(cpu_s), float(wall_s))
 
     def close(self) -> None:
@@ -99,7 +115,7 @@ class Program:
 
 
 class ForeignClient:
-    """A producer in a program, which measures itself."""
+    """A client in a program, which measures itself."""
 
     name: ClassVar[str]
     lacks: ClassVar[frozenset[Feature]] = frozenset({"one record", "many tasks"})
@@ -114,21 +130,22 @@ class ForeignClient:
         raise NotImplementedError
 
     def describe(self) -> str:
-        return self._program().versions
+        return self.program().versions
 
     async def start(self, settings: Settings) -> None:
-        self._program().request(
-            "start",
-            settings.bootstrap_servers,
-            settings.acks,
-            settings.linger_ms,
-            settings.batch_size,
-            settings.compression_type,
-            settings.buffer_memory,
-        )
+        words: list[object] = ["start", settings.bootstrap_servers]
+        if not settings.own_defaults:
+            words += [
+                settings.acks,
+                settings.linger_ms,
+                settings.batch_size,
+                settings.compression_type,
+                settings.buffer_memory,
+            ]
+        self.program().request(*words)
 
     async def stop(self) -> None:
-        self._program().request("stop")
+        self.program().request("stop")
 
     async def send_all(self, load: Load) -> None:
         self.cost(load)
@@ -141,16 +158,17 @@ class ForeignClient:
         compilers. Return the number of records.
         """
         sent = self.cost(load).records
-        while self._program().sent_for_s < WARM_UP_S:
+        while self.program().sent_for_s < WARM_UP_S:
             sent += self.cost(load).records
         return sent
 
     def cost(self, load: Load) -> Cost:
         """Send the records, wait for all deliveries and return what they cost the program."""
-        return self._program().send(load)
+        return self.program().send(load)
 
     @classmethod
-    def _program(cls) -> Program:
+    def program(cls) -> Program:
+        """Return the program of this process, started if necessary."""
         if cls.name not in running:
             running[cls.name] = program = Program(cls.command())
             atexit.register(program.close)
@@ -182,7 +200,7 @@ class Platformatic(ForeignClient):
 
 
 class Kafkajs(ForeignClient):
-    """As ``Platformatic``. The only codec that it has is gzip."""
+    """Like ``Platformatic``. The only codec that it has is gzip."""
 
     name = "kafkajs"
     lacks = ForeignClient.lacks | {"codecs"}

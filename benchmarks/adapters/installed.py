@@ -29,36 +29,41 @@ _JVM_OPTIONS = (
 
 
 def franz_go() -> Sequence[str]:
-    """Compile the program with franz-go. The first time fetches modules.
+    """Return the program with franz-go. Raises the same errors as :func:`go_program`."""
+    return [str(go_program(_PROGRAMS / "franz_go", "benchmarks-franz-go"))]
+
+
+def go_program(source: Path, name: str) -> Path:
+    """Compile a Go program into the user's cache and return it. The first time fetches modules.
 
     Raises:
         SetupError: if Go is not installed, or the compilation fails.
     """
     go = _found("go", "Go 1.26")
-    program = cache_dir() / "benchmarks-franz-go"
+    program = cache_dir() / name
     with locked(program.with_suffix(".lock"), _TIMEOUT_S):
         _run(
             [go, "build", "-o", str(program), "."],
-            _PROGRAMS / "franz_go",
+            source,
             {"GOFLAGS": "-mod=readonly", "CGO_ENABLED": "0"},
         )
-    return [str(program)]
+    return program
 
 
 def java() -> Sequence[str]:
-    """Return the program with Kafka's Java producer, which Java compiles when it starts.
+    """Return the program with Kafka's Java client, which Java compiles when it starts.
 
     Raises:
         SetupError: if there is no JDK, or the jars can't be fetched.
     """
-    return [*_java_program("Producing.java", kafka_jars()), KAFKA_VERSIONS[0]]
+    return [*_java_program("Client.java", kafka_jars()), KAFKA_VERSIONS[0]]
 
 
 def java_share_consumer() -> Sequence[str]:
     """Return the program with Kafka's Java share consumer.
 
     Raises:
-        SetupError: as :func:`java`.
+        SetupError: see :func:`java`.
     """
     return [*_java_program("Sharing.java", kafka_jars()), KAFKA_VERSIONS[0]]
 
@@ -67,7 +72,7 @@ def parallel_consumer() -> Sequence[str]:
     """Return the program with Confluent's parallel-consumer.
 
     Raises:
-        SetupError: as :func:`java`.
+        SetupError: see :func:`java`.
     """
     jars = locked_jars("parallel-consumer")
     [version] = (jar.coordinates[2] for jar in jars if "parallel-consumer-core" in jar.path)

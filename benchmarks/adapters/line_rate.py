@@ -72,7 +72,7 @@ class LineRate:
                     (snapshot.nodes[leader].host, snapshot.nodes[leader].port), _SOCKET_TIMEOUT_S
                 )
         assert self._socket is not None
-        _exchange(self._socket, self._requests.of(load.records), self._answers)
+        exchange(self._socket, self._requests.of(load.records), self._answers)
 
     async def send_and_wait(self, topic: str, value: bytes, key: bytes | None) -> None:
         raise NotImplementedError
@@ -146,7 +146,7 @@ class Requests:
         )
 
 
-def _exchange(connection: socket.socket, requests: Iterator[bytes], responses: list[bytes]) -> None:
+def exchange(connection: socket.socket, requests: Iterator[bytes], responses: list[bytes]) -> None:
     """Send all requests, with five in flight, and collect the responses."""
     with connection.makefile("rb") as stream:
         in_flight = 0

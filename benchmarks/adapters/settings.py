@@ -25,6 +25,7 @@ class Settings:
     """Kafka's settings, with sizes in bytes. Producers are idempotent if acks is ``all``.
 
     Attributes:
+        ca_file: the authority to trust, a PEM file; if set, clients that support it use TLS.
         own_defaults: leave idempotence, linger and sizes as the client has them by default.
     """
 
@@ -35,10 +36,11 @@ class Settings:
     compression_type: str = "none"
     buffer_memory: int = 32 << 20
     own_defaults: bool = False
+    ca_file: str = ""
 
     @property
     def idempotent(self) -> bool:
-        """Whether idempotence is enabled, which requires acks=all."""
+        """True if idempotence is enabled, which requires acks=all."""
         return self.acks == "all"
 
 

@@ -1,4 +1,4 @@
-"""What workers can measure: one module for each measure, imported when it is used."""
+"""The measures of workers: one module for each, imported when it is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is measured: the versions of the client and the interpreter, and how they were built."""
+"""Describes what is measured: the versions of the client and the interpreter, and how they were
+built.
+"""
 
 from __future__ import annotations
 

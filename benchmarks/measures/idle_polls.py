@@ -31,7 +31,7 @@ async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, 
             nonlocal found
             found += await reader.poll(polls)
 
-        reader.assign(arguments["topic"])
+        reader.assign(arguments["topic"], 1)
         await reader.poll(_WARM_UP_POLLS)
         before = _memory_state()
         cost = await measured(polls, poll)

@@ -1,4 +1,4 @@
-"""How late the event loop runs a callback every millisecond while large batches are sent."""
+"""Measures the delay of a callback that is due every millisecond while large batches are sent."""
 
 from __future__ import annotations
 

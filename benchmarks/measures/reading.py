@@ -16,8 +16,8 @@ class ValuesDifferError(Exception):
 
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Numbers:
-    """Arguments: ``reader``, a name of READERS; ``topic``, with one partition; the number of its
-    ``records`` and their ``value_bytes``. The adapter is not used.
+    """Arguments: ``reader``, a name of READERS; ``topic`` and the number of its ``partitions``,
+    ``records`` and ``value_bytes``. The adapter is not used.
     """
     topic, records, expected = arguments["topic"], arguments["records"], arguments["value_bytes"]
     found: list[int] = []
@@ -25,10 +25,11 @@ async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, 
     async with opened(arguments["reader"], settings.bootstrap_servers) as reader:
 
         async def read() -> None:
-            reader.assign(topic)
+            reader.assign(topic, arguments["partitions"])
             found.append(await reader.read(records))
 
         cost = await measured(records, read)
+        cost = reader.cost or cost
     if found != [expected]:
         raise ValuesDifferError(
             f"{arguments['reader']}: {records} values of {found[0]} bytes instead of {expected}"

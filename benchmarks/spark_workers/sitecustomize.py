@@ -31,6 +31,6 @@ def _signal(number: int, handler: Any) -> Any:
     )
 
 
-if "pyspark.daemon" in sys.orig_argv:
+if {"pyspark.daemon", "aioprod.spark.worker_daemon"} & {*sys.orig_argv}:
     _set_handler = signal.signal
     signal.signal = _signal  # type: ignore[assignment]

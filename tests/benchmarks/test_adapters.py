@@ -30,13 +30,13 @@ from benchmarks.adapters.settings import different_keys
 from benchmarks.broker import broker_process
 from benchmarks.harness import Cost
 from benchmarks.measures import measure
-from benchmarks.producer import missing
 from benchmarks.real_broker import (
     RecordsMissingError,
     bootstrap,
     check_record_count,
     record_count,
 )
+from benchmarks.workers import missing
 
 with warnings.catch_warnings():
     # kafka-python uses a deprecated function.

@@ -29,6 +29,8 @@ from benchmarks.latency import METRICS, ONE_AT_A_TIME, ONE_AT_A_TIME_TARGETS, RA
 from benchmarks.real_broker import bootstrap
 from benchmarks.results import Results
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(broker.__file__).parents[1]
 PRODUCER = ["--repetitions", "1", "--seconds", "0.02"]
 
@@ -137,20 +139,30 @@ def test_reading_and_idle_polls_are_measured(
     ]
 
 
+OF_PROGRAMS = {"franz-go": pytest.mark.interop, "java": pytest.mark.kafka}
+READERS = [pytest.param(name, marks=OF_PROGRAMS.get(name, ())) for name in readers.READERS]
+
+
 @pytest.mark.benchmarks
-@pytest.mark.parametrize("reader", readers.READERS)
+@pytest.mark.parametrize("reader", READERS)
 async def test_each_reader_reads_all_records_and_nothing_from_an_empty_topic(
-    reader: str,
+    reader: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(readers, "WARM_UP_S", 0.0)
     with broker.broker_process({"empty": 1}) as address, bootstrap(address):
         async with consumer.filled_topic(
             address, consumer.Point(sizes_vary=True, headers=2, compression_type="lz4"), 2_500
         ) as load:
             async with readers.opened(reader, address) as reading:
-                reading.assign(load.topic)
+                reading.assign(load.topic, 1)
                 assert await reading.read(2_500) == sum(map(len, load.values()))
+                measures_itself = reader in (*OF_PROGRAMS, consumer.LINE_RATE)
+                assert (reading.cost is not None) == measures_itself
+                if reading.cost is not None:
+                    assert reading.cost.records >= 2_500 and reading.cost.wall_s > 0
+                    return
         async with readers.opened(reader, address) as polling:
-            polling.assign("empty")
+            polling.assign("empty", 1)
             assert await polling.poll(10) == 0
 
 
@@ -228,6 +240,7 @@ def test_check_measures_all_targets(
         ["| one at a time", "aioprod: p50 ms"],
         ["| one at a time", "aioprod: p99 ms"],
         ["| 100 B", "aioprod async for: CPU us per record"],
+        ["| 1,000 B", "aioprod async for: CPU us per record"],
         ["| 100 B", "aioprod getmany: CPU us per record"],
         ["| 1,000 B", "aioprod getmany: CPU us per record"],
         [f"| {check.SLOW_KEYS}", "1,000 partitions: CPU us per record"],
@@ -266,7 +279,7 @@ def test_growth_of_a_payload_is_relative_to_a_records_and_its_bytes_costs() -> N
     assert [round(ratio, 2) for (ratio,) in grown.values()] == [1.0, 1.85, 3.17, 1.0, 0.55, 0.67]
 
 
-def test_results_tell_the_build_and_the_accelerator(
+def test_results_show_the_build_and_the_accelerator(
     servers: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     numbers = tmp_path / "numbers.json"

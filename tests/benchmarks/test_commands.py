@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # from kafka-python
     from benchmarks import (
@@ -28,6 +30,7 @@ with warnings.catch_warnings():
         loop_lag,
         memory,
         scaling,
+        start,
     )
     from benchmarks.ceilings import Ceiling, ceiling_table
     from benchmarks.results import Metric, Results
@@ -104,8 +107,8 @@ def test_bursts(servers: str, capsys: pytest.CaptureFixture[str]) -> None:
         ]
     )
     found = rows(capsys.readouterr().out)
-    assert [row[:3] for row in found[-2:]] == [
-        ["40 tasks", client, "10 tasks"] for client in ("aioprod", "aiokafka")
+    assert [row[:3] for row in found[-3:]] == [
+        ["40 tasks", client, "10 tasks"] for client in (bursts.BARE, "aioprod", "aiokafka")
     ]
 
 
@@ -134,6 +137,20 @@ def test_scaling(servers: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ratios.pop("3 partitions") == scaling.ONE_PARTITION
     assert ratios.pop("3 partitions, keys") == scaling.ONE_PARTITION_KEYS
     assert ratios.pop("4 topics known to the producer") == scaling.ONE_TOPIC
+
+
+def test_start(
+    servers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "COMMANDS", ("--help", "topics list -b SERVERS"))
+    start.main(["--bootstrap", servers, "--clients", "aioprod,asyncio alone", *ONCE])
+    found = rows(capsys.readouterr().out)
+    assert {tuple(row[:2]) for row in found} >= {
+        (start.IMPORT, "aioprod"),
+        (start.IMPORT, "asyncio alone"),
+        (start.FIRST_RECORD, "aioprod"),
+        ("aioprod --help", "aioprod"),
+    }
 
 
 @pytest.mark.benchmarks
@@ -214,7 +231,20 @@ def test_growth_and_ceilings_use_medians() -> None:
 @pytest.mark.benchmarks
 def test_distance(capsys: pytest.CaptureFixture[str]) -> None:
     chosen = ["--round-trips", "20", "--partitions", "1", "--records", "2000", *ONCE]
-    distance.main([*chosen, "--clients", "aioprod,confluent-kafka,aiokafka"])
+    distance.main([*chosen, "--clients", "aioprod,confluent-kafka,aiokafka", "--tuned"])
+    found = rows(capsys.readouterr().out)
+    cases = [row[:2] for row in found]
+    for case in (distance.case_of(20, 1), distance.case_of(20, 1, tuned=True)):
+        assert [case, "aioprod"] in cases and [case, "aiokafka"] in cases
+    (target,) = [row for row in found if row[0] == case and row[1] == "aioprod: MB/s"]
+    assert target[2].startswith("at least 0.8 times ") and "aioprod" not in target[2]
+
+
+@pytest.mark.benchmarks
+@pytest.mark.interop
+def test_distance_with_franz_go(capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = ["--round-trips", "20", "--partitions", "2", "--records", "2000", *ONCE]
+    distance.main([*chosen, "--clients", "aioprod,franz-go"])
+    case = distance.case_of(20, 2)
     cases = [row[:2] for row in rows(capsys.readouterr().out)]
-    case = distance.case_of(20, 1)
-    assert [case, "aioprod"] in cases and [case, "aiokafka"] in cases
+    assert cases.count([case, "franz-go"]) == 2, "sending and reading"

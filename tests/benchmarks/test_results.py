@@ -69,7 +69,7 @@ def test_runs_are_shown_side_by_side() -> None:
     ]
 
 
-def test_the_json_file_has_all_figures(tmp_path: Path) -> None:
+def test_the_json_file_has_all_numbers(tmp_path: Path) -> None:
     results().write_json(tmp_path / "results.json")
     content = json.loads((tmp_path / "results.json").read_text())
     assert content["title"] == "How much?"

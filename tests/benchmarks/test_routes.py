@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 from benchmarks.routes import ROUTES, Route
+
+PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
 
 def test_moves_files_and_returns() -> None:
@@ -18,7 +22,9 @@ def test_moves_files_and_returns() -> None:
 
 
 def test_each_route_is_found() -> None:
-    """The fast ones stay short, and no route passes through the broker or the simulation."""
+    """The fast ones stay short, no route passes through the broker or the simulation, and the page
+    has the numbers of the slow one.
+    """
     printed = subprocess.run(
         [sys.executable, "-m", "benchmarks.routes", "--json"],
         env={**os.environ, "AIOPROD_PURE": "1"},
@@ -35,3 +41,8 @@ def test_each_route_is_found() -> None:
     assert "producer/sender.py" in paths["sender to acknowledgement"]
     assert "producer/outcomes.py" in paths["refused Produce"]
     assert not [file for path in paths.values() for file in path if file.startswith("testing/")]
+    page = " ".join(PAGE.read_text(encoding="utf-8").split())
+    written = re.search(r"files on the path: (\d+), with (\d+) returns", page)
+    slow = paths["slow send"]
+    assert written is not None
+    assert written.groups() == (str(len(set(slow))), str(len(slow) - len(set(slow))))

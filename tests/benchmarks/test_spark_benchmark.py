@@ -65,7 +65,9 @@ def test_workers_of_sparks_daemon_are_counted(seen: bool, module: str) -> None:
 @pytest.mark.timeout(300)
 def test_the_benchmark_measures_all_cases() -> None:
     sizes = ["--rows", "200", "--micro-batch", "20", "--repetitions", "1"]
-    sizes += ["--idle-seconds", "0.1", "--flights", "300"]
+    sizes += ["--idle-seconds", "0.1", "--flights", "300", "--partitions", "8"]
+    # The part cold waits for minutes until Spark ends its workers.
+    sizes += ["--parts", "frames,sinks,copies,idle,partitions,pipeline"]
     with broker.broker_process({}) as servers:
         command = [sys.executable, "-m", "benchmarks.spark", "--bootstrap", servers, *sizes]
         done = subprocess.run(
@@ -81,6 +83,7 @@ def test_the_benchmark_measures_all_cases() -> None:
         (spark.COPY, spark_session.SINKS),
         (spark.copy_case(spark.SMALL_MICRO_BATCH), spark_session.SINKS),
         (spark.IDLE, spark_session.SINKS),
+        ("write, 8 partitions", spark_session.SINKS),
         (spark.pipeline_case(300, spark.COLD), spark_session.SOURCES),
         (spark.pipeline_case(300, spark.WARM), spark_session.SOURCES),
     ):

@@ -11,6 +11,8 @@ from benchmarks.adapters import Settings
 from benchmarks.broker import broker_process
 from benchmarks.workers import MeasureError, worker
 
+pytestmark = pytest.mark.slow
+
 LOAD = {"topic": "t", "records": 100}
 NO_BROKER = Settings("127.0.0.1:1")
 

@@ -1,4 +1,4 @@
-// Sends records with franz-go, for benchmarks/adapters/foreign.py; benchmarks/programs/README.md
+// Sends and reads records with franz-go, for benchmarks/adapters/foreign.py; benchmarks/programs/README.md
 // describes the lines on standard input and output.
 package main
 
@@ -31,7 +31,7 @@ var codecs = map[string]kgo.CompressionCodec{
 
 func main() {
 	fmt.Printf("franz-go %s, %s\n", version(), runtime.Version())
-	var client *kgo.Client
+	var client, consumer *kgo.Client
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		words := strings.Split(lines.Text(), "\t")
@@ -46,6 +46,14 @@ func main() {
 		case "stop":
 			client.Close()
 			response = "stopped"
+		case "open":
+			consumer, err = open(words[1])
+			response = "opened"
+		case "read":
+			response, err = read(consumer, words[1:])
+		case "close":
+			consumer.Close()
+			response = "closed"
 		default:
 			err = fmt.Errorf("unknown request %q", words[0])
 		}
@@ -67,7 +75,11 @@ func version() string {
 }
 
 func start(settings []string) (*kgo.Client, error) {
-	servers, acks, codec := settings[0], settings[1], codecs[settings[4]]
+	seeds := kgo.SeedBrokers(strings.Split(settings[0], ",")...)
+	if len(settings) == 1 { // with the client's own defaults
+		return kgo.NewClient(seeds)
+	}
+	acks, codec := settings[1], codecs[settings[4]]
 	lingerMs, err := strconv.ParseFloat(settings[2], 64)
 	if err != nil {
 		return nil, err
@@ -81,7 +93,7 @@ func start(settings []string) (*kgo.Client, error) {
 		return nil, err
 	}
 	options := []kgo.Opt{
-		kgo.SeedBrokers(strings.Split(servers, ",")...),
+		seeds,
 		kgo.ProducerLinger(time.Duration(lingerMs * float64(time.Millisecond))),
 		kgo.ProducerBatchMaxBytes(int32(batchSize)),
 		kgo.ProducerBatchCompression(codec),

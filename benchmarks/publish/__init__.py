@@ -1,0 +1,1 @@
+"""Measure everything that docs/performance.md shows, and write the page."""
