@@ -2,7 +2,7 @@
 
 pip install aioprod aiohttp
 aioprod broker  # a broker for tests, in another terminal
-BOOTSTRAP_SERVERS=localhost:9092 PORT=8080 python aiohttp_app.py
+AIOPROD_BOOTSTRAP_SERVERS=localhost:9092 PORT=8080 python aiohttp_app.py
 curl -d '{"customer": "42", "item": "tea"}' localhost:8080/orders
 """
 
@@ -15,24 +15,24 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from aioprod import BrokerConnectionError, KafkaError, Producer
+from aioprod import BrokerConnectionError, KafkaError, Producer, connection_settings
 
 TOPIC = "orders"
 PRODUCER = web.AppKey("producer", Producer)
 
 
 async def producer_context(app: web.Application) -> AsyncIterator[None]:
-    """One producer for all requests: it starts with the application, and delivers what it has
-    before the application ends.
+    """Run one producer for all requests. It starts with the application, and delivers all buffered
+    records before the application ends.
     """
-    async with Producer(os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")) as producer:
+    async with Producer(**connection_settings()) as producer:
         app[PRODUCER] = producer
         yield
 
 
 async def place_order(request: web.Request) -> web.Response:
-    """Answer once the brokers have the order. Orders of one customer keep their sequence, as they
-    share a partition.
+    """Respond when the brokers have acknowledged the order. Orders of one customer stay in order,
+    because they go to the same partition.
     """
     try:
         order = json.loads(await request.text())
@@ -51,13 +51,13 @@ async def place_order(request: web.Request) -> web.Response:
 
 
 async def count_click(request: web.Request) -> web.Response:
-    """Answer at once; the click travels with the next batch."""
+    """Respond immediately; the click is sent with the next batch."""
     await request.app[PRODUCER].send("clicks", request.match_info["page"].encode())
     return web.Response(status=202)
 
 
 def make_app() -> web.Application:
-    """The application with its routes."""
+    """Return the application with its routes."""
     app = web.Application()
     app.cleanup_ctx.append(producer_context)
     app.router.add_post("/orders", place_order)

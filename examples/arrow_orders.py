@@ -35,7 +35,9 @@ NOON = datetime.datetime(2026, 1, 2, 12, tzinfo=datetime.UTC)
 
 
 def orders() -> pl.DataFrame:
-    """A frame with a column for each field; nulls and defaults need no column."""
+    """Return a frame with a column for each field. Fields that are null or have a default need no
+    column.
+    """
     return pl.DataFrame(
         {
             "item": ["tea", "milk", "tea"],
@@ -71,13 +73,13 @@ async def read(registry: SchemaRegistry, servers: str, count: int) -> pa.Table:
 
 
 def sums(table: pa.Table) -> list[tuple[str, int]]:
-    """Sum what was ordered of each item."""
+    """Return the total count of each item."""
     found = duckdb.from_arrow(table).aggregate("item, sum(count)::BIGINT", "item").order("item")
     return found.fetchall()
 
 
 async def main(arguments: list[str]) -> None:
-    """Send and read at a registry and a broker, or at embedded ones."""
+    """Send and read with a registry and a broker, or with embedded ones."""
     async with AsyncExitStack() as stack:
         if arguments:
             url, servers = arguments

@@ -13,12 +13,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import signal
 import sys
 from collections.abc import Sequence
 
-from aioprod import BrokerConnectionError, CommitFailedError, Consumer, ConsumerRecord, WakeupError
+from aioprod import (
+    BrokerConnectionError,
+    CommitFailedError,
+    Consumer,
+    ConsumerRecord,
+    WakeupError,
+    connection_settings,
+)
 
 
 async def process(records: Sequence[ConsumerRecord]) -> None:
@@ -39,25 +45,25 @@ async def consume(consumer: Consumer, stop: asyncio.Event) -> None:
 
 
 async def commit(consumer: Consumer) -> None:
-    """Commit the positions, also while the program shuts down."""
+    """Commit the positions, even during shutdown."""
     while True:
         try:
             return await consumer.commit()
         except WakeupError:
             continue
         except CommitFailedError:
-            # Another member has the partitions now, and processes these records again.
+            # Another member now has the partitions, and processes these records again.
             print("the group has rebalanced; continuing with the new partitions", file=sys.stderr)
             return None
 
 
-async def run(topic: str, group: str, servers: str) -> None:
+async def run(topic: str, group: str) -> None:
     """Consume until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     consumer = Consumer(
         topic,
         group_id=group,
-        bootstrap_servers=servers,
+        **connection_settings(),
         auto_offset_reset="earliest",
         enable_auto_commit=False,
     )
@@ -77,12 +83,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Process the records of a topic in a group.")
     parser.add_argument("topic")
     parser.add_argument("--group", default="example")
-    parser.add_argument(
-        "--bootstrap-servers", default=os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")
-    )
     options = parser.parse_args()
     try:
-        asyncio.run(run(options.topic, options.group, options.bootstrap_servers))
+        asyncio.run(run(options.topic, options.group))
     except BrokerConnectionError as error:
         sys.exit(f"{error}\nStart a broker for tests with: aioprod broker")
 

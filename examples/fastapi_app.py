@@ -2,7 +2,7 @@ r"""Orders over HTTP into Kafka, with FastAPI.
 
 pip install aioprod fastapi uvicorn
 aioprod broker  # a broker for tests, in another terminal
-python fastapi_app.py  # or: BOOTSTRAP_SERVERS=localhost:9092 uvicorn fastapi_app:app
+python fastapi_app.py  # or: AIOPROD_BOOTSTRAP_SERVERS=localhost:9092 uvicorn fastapi_app:app
 curl localhost:8000/orders -H 'content-type: application/json' \
     -d '{"customer": "42", "item": "tea", "quantity": 3}'
 """
@@ -18,13 +18,13 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel
 
-from aioprod import BrokerConnectionError, KafkaError, Producer
+from aioprod import BrokerConnectionError, KafkaError, Producer, connection_settings
 
 TOPIC = "orders"
 
 
 class Order(BaseModel):
-    """What a customer wants."""
+    """An order of a customer."""
 
     customer: str
     item: str
@@ -32,20 +32,20 @@ class Order(BaseModel):
 
 
 class Stored(BaseModel):
-    """Where the order is."""
+    """The location of the order in Kafka."""
 
     partition: int
     offset: int
 
 
 def make_producer() -> Producer:
-    return Producer(os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092"))
+    return Producer(**connection_settings())
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """One producer for all requests: it starts with the application, and delivers what it has
-    before the application ends.
+    """Run one producer for all requests. It starts with the application, and delivers all buffered
+    records before the application ends.
     """
     async with make_producer() as producer:
         app.state.producer = producer
@@ -57,8 +57,8 @@ app = FastAPI(title="Orders", lifespan=lifespan)
 
 @app.post("/orders", status_code=201)
 async def place_order(order: Order, request: Request) -> Stored:
-    """Answer once the brokers have the order. Orders of one customer keep their sequence, as they
-    share a partition.
+    """Respond when the brokers have acknowledged the order. Orders of one customer stay in order,
+    because they go to the same partition.
     """
     producer: Producer = request.app.state.producer
     try:
@@ -73,13 +73,13 @@ async def place_order(order: Order, request: Request) -> Stored:
 
 @app.post("/clicks/{page}", status_code=202)
 async def count_click(page: str, request: Request) -> None:
-    """Answer at once; the click travels with the next batch."""
+    """Respond immediately; the click is sent with the next batch."""
     producer: Producer = request.app.state.producer
     await producer.send("clicks", page.encode())
 
 
 async def check_broker() -> None:
-    """End the program if no broker answers; uvicorn would show a long traceback."""
+    """End the program if no broker responds; uvicorn would show a long traceback."""
     try:
         async with make_producer():
             pass

@@ -1,5 +1,5 @@
-"""Copies a topic to another one and changes each record. Each record is written exactly once,
-even if this program is killed.
+"""Copies a topic to another one, changing each record. Each record is written exactly once, even if
+this program is killed.
 
 python processing_copy.py orders orders-in-capitals
 python processing_copy.py orders orders-in-capitals  # shares the partitions
@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 
-from aioprod import ProducerRecord
+from aioprod import ProducerRecord, connection_settings
 from aioprod.processing import Processor, Record
 
 
 def make_processor(
-    servers: str, source: str, target: str, session_timeout_ms: int
+    source: str, target: str, session_timeout_ms: int
 ) -> Processor[bytes | None, bytes | None]:
     async def capitalize(record: Record[bytes | None, bytes | None]) -> ProducerRecord:
         return ProducerRecord(target, (record.value or b"").upper(), record.key)
@@ -26,7 +25,7 @@ def make_processor(
     return Processor(
         capitalize,
         source,
-        bootstrap_servers=servers,
+        **connection_settings(),
         group_id="processing-copy",
         guarantee="exactly_once",
         consumer={
@@ -42,16 +41,9 @@ def main() -> None:
     )
     parser.add_argument("source")
     parser.add_argument("target")
-    parser.add_argument(
-        "--bootstrap-servers", default=os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")
-    )
     parser.add_argument("--session-timeout-ms", type=int, default=45_000)
     options = parser.parse_args()
-    asyncio.run(
-        make_processor(
-            options.bootstrap_servers, options.source, options.target, options.session_timeout_ms
-        ).run()
-    )
+    asyncio.run(make_processor(options.source, options.target, options.session_timeout_ms).run())
 
 
 if __name__ == "__main__":

@@ -1,35 +1,36 @@
-"""A FastAPI application that reads orders from Kafka, and returns totals by customer.
+"""A FastAPI application that reads orders from Kafka and returns totals by customer.
 
 pip install aioprod fastapi uvicorn
 aioprod broker  # a broker for tests, in another terminal
-BOOTSTRAP_SERVERS=localhost:9092 uvicorn processing_fastapi:app
+AIOPROD_BOOTSTRAP_SERVERS=localhost:9092 uvicorn processing_fastapi:app
 curl localhost:8000/customers/42
 curl localhost:8000/kafka/ready  # for readiness probes; /kafka/healthy for liveness probes
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from typing import Any
 
 from fastapi import FastAPI
 
-from aioprod import JsonDeserializer
+from aioprod import JsonDeserializer, connection_settings
 from aioprod.processing import Processor, Record
 
 totals: Counter[str] = Counter()
 
 
 async def count(order: Record[bytes | None, Any]) -> None:
-    """Add an order to its customer's total. Orders of one customer come one after another."""
+    """Add an order to its customer's total. Orders of one customer are processed one after
+    another.
+    """
     totals[order.value["customer"]] += order.value["quantity"]
 
 
 processor = Processor(
     count,
     "orders",
-    bootstrap_servers=os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092"),
+    **connection_settings(),
     group_id="totals",
     value_deserializer=JsonDeserializer(),
     dead_letter_topic="orders.dead",
@@ -40,5 +41,5 @@ app.mount("/kafka", processor.health_app)
 
 @app.get("/customers/{customer}")
 async def total(customer: str) -> dict[str, int]:
-    """Return how much a customer has ordered."""
+    """Return the total amount of a customer's orders."""
     return {"quantity": totals[customer]}

@@ -1,12 +1,14 @@
-"""A worker that calls a coroutine for each order, twenty at a time, those of one customer in order.
+"""A worker that calls a coroutine for each order, up to twenty at a time, and for each customer in
+order.
 
 aioprod broker  # a broker for tests, in another terminal
 python processing_worker.py orders --group billing
 echo '42:{"customer": "42", "amount": 3}' | aioprod produce orders -K :
 
-An order that fails is retried after a second and after a minute, while others pass. Then, or if it
-is not JSON, it goes to the topic orders.dead, with the reason in its headers. SIGTERM stops the
-worker when the running calls are done. The next process continues after them.
+A failing order is retried after a second and after a minute, without delaying others. If all
+retries fail, or if the order is not JSON, it is sent to the topic orders.dead, with the reason in
+its headers. On SIGTERM, the worker finishes the running calls and stops. The next process continues
+after them.
 """
 
 from __future__ import annotations
@@ -14,10 +16,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import os
 from typing import Any
 
-from aioprod import JsonDeserializer
+from aioprod import JsonDeserializer, connection_settings
 from aioprod.processing import Processor, Record, RetryPolicy, RetryTopic
 
 
@@ -30,11 +31,11 @@ async def charge(order: Record[bytes | None, Any]) -> None:
     print(order.value["customer"], amount, flush=True)
 
 
-def make_processor(servers: str, topic: str, group: str) -> Processor[bytes | None, Any]:
+def make_processor(topic: str, group: str) -> Processor[bytes | None, Any]:
     return Processor(
         charge,
         topic,
-        bootstrap_servers=servers,
+        **connection_settings(),
         group_id=group,
         value_deserializer=JsonDeserializer(),
         concurrency=20,
@@ -54,12 +55,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Charge orders.")
     parser.add_argument("topic")
     parser.add_argument("--group", default="billing")
-    parser.add_argument(
-        "--bootstrap-servers", default=os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")
-    )
     options = parser.parse_args()
     logging.basicConfig(format="%(levelname)s %(message)s")
-    asyncio.run(make_processor(options.bootstrap_servers, options.topic, options.group).run())
+    asyncio.run(make_processor(options.topic, options.group).run())
 
 
 if __name__ == "__main__":

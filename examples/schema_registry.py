@@ -4,8 +4,8 @@ pip install "aioprod[schema-registry]"
 python schema_registry.py http://localhost:8081 localhost:9092
 python schema_registry.py  # with an embedded registry and broker
 
-The second version of an order has a new field with a default. A reader that knows the second one
-gets the default for old orders, and a reader that knows the first one does not see the field.
+The second version of an order has a new field with a default. A reader with the second version gets
+the default for old orders, and a reader with the first version does not see the field.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Order:
 
 @dataclass
 class OrderWithNote:
-    """The second version: it is still an "Order" in the schema."""
+    """The second version, whose name in the schema is still "Order"."""
 
     item: str
     count: int = 1
@@ -45,12 +45,12 @@ class OrderWithNote:
 
 
 def second_version() -> Schema:
-    """The schema of the second version, under the name of the first."""
+    """Return the schema of the second version, with the name of the first."""
     return Schema(avro_schema(OrderWithNote).text.replace("OrderWithNote", "Order"))
 
 
 async def send(registry: SchemaRegistry, servers: str) -> None:
-    """Send an order as an old program does, and one as a new program does."""
+    """Send one order like an old program, and one like a new program."""
     old = AvroSerializer(registry, Order)
     async with Producer(servers, value_serializer=old) as producer:
         await producer.send_and_wait(TOPIC, Order("tea", 2), partition=0)
@@ -72,7 +72,7 @@ async def read(registry: SchemaRegistry, servers: str, as_class: type) -> list[o
 
 
 async def main(arguments: list[str]) -> None:
-    """Send and read at a registry and a broker, or at embedded ones."""
+    """Send and read with a registry and a broker, or with embedded ones."""
     async with AsyncExitStack() as stack:
         if arguments:
             url, servers = arguments

@@ -1,14 +1,14 @@
-"""Orders from a Kafka topic to a Delta table and to another topic, in both exactly once.
+"""Writes orders from a Kafka topic to a Delta table and to another topic, both exactly once.
 
 pip install "aioprod[spark]" "pyspark==4.2.1"
 python spark_delta.py --table ./orders --checkpoint ./checkpoint --once
 
-Delta and aioprod have the same two options, `txnAppId` and `txnVersion`: a pair that was written is
-not written again. So if the job is killed between both writes of a micro-batch, the next run, which
-gets the same micro-batch again, writes only what is missing.
+Delta and aioprod share the options `txnAppId` and `txnVersion`: data with a pair that was already
+written is not written again. So if the job is killed between the two writes of a micro-batch, the
+next run gets the same micro-batch again and writes only the missing part.
 
-Delta's jars come from Maven when the session starts. Delta 4.4.0 is for Spark 4.2: with 4.3 it
-writes, but does not read.
+Delta's jars come from Maven when the session starts. Delta 4.4.0 is for Spark 4.2: with 4.3,
+writing works, but reading does not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCHEMA = "customer STRING, item STRING, quantity INT, price DECIMAL(9,2)"
 
 
 def session() -> SparkSession:
-    """A session with Delta."""
+    """Return a session with Delta."""
     catalog = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
     return (
         spark_session_builder(app_name="orders")
@@ -55,13 +55,13 @@ def start(
     )
 
     def write(batch: DataFrame, batch_id: int) -> None:
-        # The query's id, which the checkpoint keeps: with a new checkpoint the numbers of
+        # The query's id, which is stored in the checkpoint: with a new checkpoint, the numbers of
         # micro-batches begin at 0 again.
         query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         once = {"txnAppId": f"{query_id}", "txnVersion": f"{batch_id}"}
         batch.persist()  # otherwise both writes read the topic
         try:
-            # A column that the table does not have yet is added to it.
+            # Columns that the table does not have yet are added.
             batch.write.format("delta").mode("append").options(**once).option(
                 "mergeSchema", "true"
             ).save(table)
@@ -83,7 +83,8 @@ def main() -> None:
     parser.add_argument("--checkpoint", required=True, help="a directory that survives restarts")
     parser.add_argument("--once", action="store_true", help="stop when all orders are stored")
     parser.add_argument(
-        "--bootstrap-servers", default=os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")
+        "--bootstrap-servers",
+        default=os.environ.get("AIOPROD_BOOTSTRAP_SERVERS", "localhost:9092"),
     )
     options = parser.parse_args()
     query = start(

@@ -1,12 +1,13 @@
-"""A Spark pipeline to copy: orders from a Kafka topic, checked and converted, to two other topics.
+"""A Spark pipeline to start from: it validates and converts orders from a Kafka topic, and writes
+them to two other topics.
 
 pip install "aioprod[spark]"
 python spark_pipeline.py --checkpoint ./checkpoint --once
 
-Orders are JSON: {"customer": "42", "item": "tea", "quantity": 3, "price": 4.5}. Valid ones go to
-the topic orders-priced with their total, all others unchanged to orders-rejected. Each row is
-written exactly once, even if the pipeline is killed: start it again with the same checkpoint, and
-read the topics with isolation_level="read_committed".
+Orders are JSON: {"customer": "42", "item": "tea", "quantity": 3, "price": 4.5}. Valid orders are
+written to the topic orders-priced with their total, all others unchanged to orders-rejected. Each
+row is written exactly once, even if the pipeline is killed: restart it with the same checkpoint,
+and read the topics with isolation_level="read_committed".
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ SCHEMA = "customer STRING, item STRING, quantity INT, price DOUBLE"
 
 
 def parse(records: DataFrame) -> DataFrame:
-    """Add the column `order`, which is null if a record is no valid order."""
+    """Add the column `order`, which is null if a record is not a valid order."""
     order = F.from_json(F.col("value").cast("string"), SCHEMA)
     valid = (order["customer"].isNotNull()) & (order["quantity"] > 0) & (order["price"] >= 0)
     return records.withColumn("order", F.when(valid, order))
 
 
 def priced(parsed: DataFrame) -> DataFrame:
-    """The rows of orders-priced, with the customer as the key."""
+    """Return the rows of orders-priced, with the customer as the key."""
     total = F.round(F.col("order.quantity") * F.col("order.price"), 2)
     return parsed.where("order IS NOT NULL").select(
         F.col("order.customer").cast("binary").alias("key"),
@@ -42,7 +43,7 @@ def priced(parsed: DataFrame) -> DataFrame:
 
 
 def rejected(parsed: DataFrame) -> DataFrame:
-    """The rows of orders-rejected."""
+    """Return the rows of orders-rejected."""
     return parsed.where("order IS NULL").select("key", "value")
 
 
@@ -76,7 +77,8 @@ def main() -> None:
     parser.add_argument("--checkpoint", required=True, help="a directory that survives restarts")
     parser.add_argument("--once", action="store_true", help="stop when all orders are processed")
     parser.add_argument(
-        "--bootstrap-servers", default=os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")
+        "--bootstrap-servers",
+        default=os.environ.get("AIOPROD_BOOTSTRAP_SERVERS", "localhost:9092"),
     )
     options = parser.parse_args()
     spark = spark_session_builder(app_name="orders").getOrCreate()

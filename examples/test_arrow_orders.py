@@ -1,4 +1,4 @@
-"""The example of tables through a registry, at an embedded broker and registry."""
+"""Tests of arrow_orders.py with an embedded broker and registry."""
 
 from __future__ import annotations
 

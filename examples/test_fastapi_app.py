@@ -29,15 +29,15 @@ ORDER = {"customer": "42", "item": "tea", "quantity": 3}
 def application(
     kafka_broker: EmbeddedCluster, kafka_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> FastAPI:
-    """The application, set to use the test's broker and topic."""
-    monkeypatch.setenv("BOOTSTRAP_SERVERS", kafka_broker.bootstrap_servers)
+    """The application, configured for the test's broker and topic."""
+    monkeypatch.setenv("AIOPROD_BOOTSTRAP_SERVERS", kafka_broker.bootstrap_servers)
     monkeypatch.setattr(fastapi_app, "TOPIC", kafka_topic)
     return fastapi_app.app
 
 
 @pytest_asyncio.fixture
 async def client(application: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    """Calls the application, which runs on the test's event loop."""
+    """A client of the application, which runs on the test's event loop."""
     async with application.router.lifespan_context(application):
         async with httpx.AsyncClient(
             transport=httpx.ASGITransport(application), base_url="http://test"
@@ -97,7 +97,7 @@ async def test_no_answer_before_the_broker_has_the_order(
     assert (await request).status_code == 201
 
 
-@pytest.mark.filterwarnings("ignore:Using `httpx` with")  # newer versions of Starlette say so
+@pytest.mark.filterwarnings("ignore:Using `httpx` with")  # newer versions of Starlette warn
 def test_without_asyncio(application: FastAPI, consumer: BlockingConsumer) -> None:
     from fastapi.testclient import TestClient
 

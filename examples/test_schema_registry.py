@@ -1,4 +1,4 @@
-"""The example of a schema that changes, at an embedded broker and registry."""
+"""Tests of schema_registry.py with an embedded broker and registry."""
 
 from __future__ import annotations
 

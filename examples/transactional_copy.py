@@ -1,20 +1,19 @@
-"""Copies a topic to another one and changes each record. Each record is written exactly once,
-even if this program is killed.
+"""Copies a topic to another one, changing each record. Each record is written exactly once, even if
+this program is killed.
 
 python transactional_copy.py orders orders-in-capitals --instance 1
 python transactional_copy.py orders orders-in-capitals --instance 2  # shares the partitions
 
 The records written and the offsets read are committed in one transaction (KIP-447). Consumers with
-isolation_level="read_committed" see both or neither. Each process needs its own instance name, and
-keeps it when it is restarted: its transactional id aborts the transaction of the killed process,
-and its place in the group is still reserved.
+isolation_level="read_committed" see either both or neither. Each process needs its own instance
+name, and keeps it when it restarts: a restarted process with the same transactional id aborts the
+transaction of the killed one, and its place in the group is still reserved.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 from collections.abc import Sequence
 
 from aioprod import (
@@ -24,6 +23,7 @@ from aioprod import (
     OffsetAndMetadata,
     Producer,
     TopicPartition,
+    connection_settings,
 )
 
 GROUP = "transactional-copy"
@@ -34,18 +34,18 @@ def transform(value: bytes) -> bytes:
     return value.upper()
 
 
-async def copy(
-    servers: str, source: str, target: str, instance: str, session_timeout_ms: int
-) -> None:
+async def copy(source: str, target: str, instance: str, session_timeout_ms: int) -> None:
     """Copy until the program ends."""
-    # The producer starts first: that aborts the transaction of an earlier process of this instance,
+    # The producer starts first, to abort the transaction of an earlier process of this instance
     # before the first record is read.
     async with Producer(
-        servers, transactional_id=f"{GROUP}-{instance}", transaction_timeout_ms=30_000
+        **connection_settings(),
+        transactional_id=f"{GROUP}-{instance}",
+        transaction_timeout_ms=30_000,
     ) as producer:
         async with Consumer(
             source,
-            bootstrap_servers=servers,
+            **connection_settings(),
             group_id=GROUP,
             group_instance_id=instance,
             session_timeout_ms=session_timeout_ms,
@@ -63,12 +63,12 @@ async def copy(
 async def copy_batch(
     producer: Producer, consumer: Consumer, records: Sequence[ConsumerRecord], target: str
 ) -> None:
-    """Write records and commit their offsets, both or neither."""
+    """Write records and commit their offsets in one transaction."""
     try:
         async with producer.transaction():
             for record in records:
                 await producer.send(target, transform(record.value), key=record.key)
-            # Partitions are revoked only inside getmany: this member still has these, or the
+            # Partitions are revoked only inside getmany: either this member still has them, or the
             # coordinator refuses the offsets.
             read = {
                 TopicPartition(r.topic, r.partition): OffsetAndMetadata(
@@ -78,8 +78,8 @@ async def copy_batch(
             }
             await producer.send_offsets_to_transaction(read, consumer.group_metadata())
     except AbortableTransactionError:
-        # Nothing was written: read the same records again, unless another member has their
-        # partitions now.
+        # Nothing was written: read the same records again, unless another member now has their
+        # partitions.
         for record in reversed(records):
             place = TopicPartition(record.topic, record.partition)
             if place in consumer.assignment():
@@ -95,16 +95,12 @@ def main() -> None:
     parser.add_argument(
         "--instance",
         default="1",
-        help="a name for this process; another one for each that runs at the same time",
-    )
-    parser.add_argument(
-        "--bootstrap-servers", default=os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")
+        help="a name for this process; processes that run at the same time need different names",
     )
     parser.add_argument("--session-timeout-ms", type=int, default=45_000)
     options = parser.parse_args()
     asyncio.run(
         copy(
-            options.bootstrap_servers,
             options.source,
             options.target,
             options.instance,

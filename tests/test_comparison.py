@@ -92,7 +92,7 @@ def test_a_test_that_is_not_there_would_be_found() -> None:
     assert "test_every_cell_is_a_verdict" in names_in("tests/test_comparison.py")
     assert "rows" not in names_in(
         "tests/test_comparison.py"
-    ) and "test_nobody_wrote" not in names_in("tests/test_comparison.py")
+    ) and "test_that_does_not_exist" not in names_in("tests/test_comparison.py")
     assert "TestPoolMachine" in names_in("tests/producer/test_buffer_pool_machine.py")
 
 

@@ -59,7 +59,7 @@ def test_no_message_has_a_plural_for_any_number() -> None:
 
 
 def plurals(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Where a text has a number and a plural."""
+    """Yield the places where a text has a number and a plural."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if match := IN_FORMAT.search(node.value):

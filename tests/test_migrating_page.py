@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,8 +22,9 @@ import pytest
 
 import aioprod
 from aioprod.config.client import ClientConfig
-from aioprod.config.consumer import ConsumerConfig
-from aioprod.config.producer import ProducerConfig
+from aioprod.config.consumer import CONSUMER, ConsumerConfig
+from aioprod.config.producer import PRODUCER, ProducerConfig
+from aioprod.errors import ConfigError
 from aioprod.testing import EmbeddedCluster
 from tests.public_names import PUBLIC_NAMES
 from tests.testing.doc_blocks import python_blocks, table_rows
@@ -161,7 +163,7 @@ def our_default(kind: str, name: str) -> Any:
 
 
 def is_plain(value: object) -> bool:
-    """Whether a default can be written as a literal that holds for each release."""
+    """Return whether a default can be written as a literal that keeps for each release."""
     if isinstance(value, str):
         return not re.search(r"\d+\.\d+\.\d+$", value)
     return value is None or isinstance(value, bool | int)
@@ -204,6 +206,52 @@ def test_a_setting_and_its_defaults(row: Setting) -> None:
     else:
         expected = ast.literal_eval(row.our_default.strip("`"))
         assert expected == our_default(row.kind, row.ours)
+
+
+TABLES = {"producer": PRODUCER, "consumer": CONSUMER}
+CLASSES: dict[str, Any] = {"producer": aioprod.Producer, "consumer": aioprod.Consumer}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        row
+        for row in all_settings()
+        if TABLES[row.kind].python_name(row.theirs) not in TABLES[row.kind].settings
+        and row.theirs.replace("_", ".") not in TABLES[row.kind].unsupported
+    ],
+    ids=lambda row: "-".join(row[:3]),
+)
+def test_a_setting_of_theirs_names_the_cure(row: Setting) -> None:
+    """People keep the names that they know, as an argument and in a dictionary."""
+    client, names = CLASSES[row.kind], (row.theirs, row.theirs.replace(".", "_"))
+    for make in (
+        *(partial(client.from_config, {name: "1"}) for name in names),
+        partial(client, **{names[1]: "1"}),
+    ):
+        with pytest.raises(ConfigError, match=r"^unknown setting '[\w.]+': ") as caught:
+            make()
+        _, _, cure = str(caught.value).partition("': ")
+        if row.ours == "no":
+            assert not cure.startswith("did you mean")
+        else:
+            assert row.ours in cure.replace(".", "_")
+
+
+@pytest.mark.parametrize(("kind", "other"), [("producer", "consumer"), ("consumer", "producer")])
+def test_a_setting_of_the_other_client_says_whose_it_is(kind: str, other: str) -> None:
+    own, theirs = TABLES[kind].settings, TABLES[other].settings
+    for name in theirs.keys() - own.keys():
+        dotted = theirs[name].dotted_name
+        if TABLES[kind].knows(dotted):
+            continue
+        for make in (
+            partial(CLASSES[kind], **{name: "1"}),
+            partial(CLASSES[kind].from_config, {dotted: "1"}),
+        ):
+            with pytest.raises(ConfigError, match=f"'{name}|{dotted}': ") as caught:
+                make()
+            assert "did you mean" not in str(caught.value)
 
 
 def resolve(root: Any, path: str) -> None:

@@ -1,9 +1,11 @@
-"""What README.md shows works as it stands there."""
+"""The programs in README.md run unchanged."""
 
 from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
+import inspect
 import re
 import subprocess
 import tomllib
@@ -15,6 +17,8 @@ import pytest
 
 from aioprod import Producer, TopicPartition
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
+from tests import selection
+from tests.selection import needs_posix
 from tests.testing import doc_blocks
 from tests.testing.doc_blocks import python_blocks
 
@@ -80,7 +84,7 @@ async def test_the_transaction_is_committed(broker: EmbeddedCluster) -> None:
         flags=_TOP_LEVEL_AWAIT,
     )
     broker.create_topic("orders")
-    await eval(code, {"Producer": Producer, "TopicPartition": TopicPartition})
+    await eval(code, {})
     assert [
         len(broker.records(topic, committed_only=True)) for topic in ("payments", "shipments")
     ] == [1, 1]
@@ -114,7 +118,7 @@ async def test_the_admin_client_makes_a_topic_and_finds_the_group(
     )
     broker.set_group_members("billing", 1, {"a": None})
     await eval(code, {})
-    assert len(broker.topics["orders"].partitions) == 6
+    assert len(broker.topics["invoices"].partitions) == 6
     assert capsys.readouterr().out == "Stable [frozenset()]\n"
 
 
@@ -123,6 +127,47 @@ def test_the_script_sends(threaded_broker: ThreadedCluster) -> None:
     assert [record.value for record in threaded_broker.records("readings")] == [
         str(number).encode() for number in range(1000)
     ]
+
+
+class _Printed(Exception):
+    """The endless loop of the consumer has printed a record."""
+
+
+def test_the_python_blocks_run_from_top_to_bottom(
+    threaded_broker: ThreadedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one session against one broker. The block with Spark has a test of its own."""
+    printed: list[str] = []
+
+    def show(*values: object) -> None:
+        printed.append(" ".join(map(str, values)))
+        if "async for" in source:
+            raise _Printed
+
+    monkeypatch.setattr("builtins.print", show)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for source in python_blocks(README):
+        if "spark_session_builder" in source:
+            continue
+        source = source.replace("localhost:9092", threaded_broker.bootstrap_servers)
+        code = compile(source, "README.md", "exec", flags=_TOP_LEVEL_AWAIT, dont_inherit=True)
+        done = eval(code, names)
+        if inspect.iscoroutine(done):
+            with contextlib.suppress(_Printed):
+                asyncio.run(asyncio.wait_for(done, 30))
+        if "FastAPI" in source:
+            asyncio.run(_order(names["app"]))
+        if "async def test_" in source:
+            asyncio.run(names["test_an_order_survives_a_change_of_leader"]())
+    assert printed == ["1000 records in readings", "0 0 b'17' b'two apples'", "Empty []"]
+
+
+async def _order(app: Any) -> None:
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://app") as client,
+    ):
+        assert (await client.post("/orders/17", content=b"two apples")).status_code == 200
 
 
 async def test_the_test_passes() -> None:
@@ -143,21 +188,27 @@ def test_the_spark_example_shows_records(
 
 def test_the_extras_and_the_command_that_the_readme_names_exist() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = set(re.findall(r'"\.\[(\w+)\]"', README))
+    extras = set(re.findall(r'"\.\[([\w-]+)\]"', README))
     assert extras == {"demo", "fast", "test"}
     assert extras <= project["optional-dependencies"].keys()
     assert "aioprod" in project["scripts"]
 
 
+@needs_posix
 def test_ci_runs_the_readmes_commands() -> None:
-    (command,) = re.findall(
-        r"^(python -m pip install .*) && (python -m pytest -n 3 --dist loadgroup)$",
-        README,
-        re.MULTILINE,
+    """Its first installation is the README's; then it has all packages, and runs all tests."""
+    ((install, tests),) = re.findall(
+        r"^(python -m pip install .*test.*) && (python -m pytest -n 3)$", README, re.MULTILINE
     )
     script = (ROOT / ".ci" / "run").read_text()
-    for part in command:
-        assert part.removeprefix("python ") in script
+    assert f" {tests} " not in script
+    places = [
+        script.index(part)
+        for part in (install, "pytest -q --collect-only", selection.INSTALL, selection.RUN_ALL)
+    ]
+    assert places == sorted(places)
+    for part in ("`test-all`", "`--all`"):
+        assert part in README
     assert (
         subprocess.run(["bash", "-n", ROOT / ".ci" / "run"], timeout=10, check=False).returncode
         == 0
@@ -192,7 +243,7 @@ def test_the_front_pages_name_only_measurements_of_the_first_section() -> None:
         found = re.findall(r"\d[\d,]{3,}(?= records/s)", speed)
         assert len(found) == 2 and [each for each in found if each not in measured] == []
         (times,) = re.findall(r"([\d.]+)\s+times confluent-kafka", speed)
-        assert float(times) == round(float(rows["100 B"][0]), 1)
+        assert times == rows["100 B"][0].partition(" ")[0], "a median, without its range"
         found = re.findall(r"\d[\d,]{3,}(?= records)|\d+(?= fault scenarios)", correct)
         assert len(found) == 2 and [each for each in found if each not in reliability] == []
 
@@ -219,8 +270,9 @@ def test_the_extras_that_the_workflows_install_exist() -> None:
     extras = {
         extra
         for path in files
-        for names in re.findall(r'"\.\[([\w,]+)\]"', path.read_text())
+        for names in re.findall(r'"\.\[([\w,-]+)\]"', path.read_text())
         for extra in names.split(",")
     }
-    assert extras == {"test", "docs", "coverage", "kerberos"}
+    tools = {"docs", "coverage", "kerberos", "pyright"}
+    assert extras == {"test", "test-all", "schema-registry"} | tools
     assert extras <= project["optional-dependencies"].keys()

@@ -1,13 +1,17 @@
-"""What docs/_site changes on the pages of docs/ when mkdocs builds the site."""
+"""docs/_site changes the pages of docs/ as intended when mkdocs builds the site."""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
-from docs._site import pages
+import aioprod
+from docs._site import draw_table, pages, settings
+from tests.testing.doc_blocks import WITHOUT_UVLOOP
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -88,3 +92,84 @@ def test_all_pages_are_in_the_navigation() -> None:
     listed = set(re.findall(r"[:-] (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
     written = {page.relative_to(ROOT / "docs").as_posix() for page in PAGES}
     assert listed == written | set(pages.ROOT_PAGES.values())
+
+
+def test_the_first_chart_shows_the_first_table() -> None:
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert len(draw_table.rows(page)) == 7
+    assert draw_table.PICTURE.read_text(encoding="utf-8") == draw_table.drawn(page), (
+        "draw it again: python docs/_site/draw_table.py"
+    )
+    for front in (page, (ROOT / "docs" / "index.md").read_text(encoding="utf-8")):
+        (first, *_) = re.findall(r"!\[[^\]]*\]\(([^)]*)\)", front)
+        assert first == "images/producer-rates.svg"
+
+
+@pytest.mark.parametrize(
+    "picture", sorted((ROOT / "docs/images").glob("*.svg")), ids=lambda p: p.stem
+)
+def test_a_picture_loads_nothing_from_other_hosts(picture: Path) -> None:
+    text = picture.read_text(encoding="utf-8")
+    assert re.findall(r"url\(['\"]?https?:[^)]*\)|href=['\"]https?:[^'\"]*", text) == []
+
+
+@pytest.mark.parametrize("client", settings.HEADINGS)
+def test_the_settings_of_a_client_lead_to_their_rows(client: str) -> None:
+    page = (ROOT / "docs" / settings.PAGE).read_text(encoding="utf-8")
+    anchors = re.findall(r'<a id="([^"]+)"></a>`', settings.with_anchors(page))
+    assert len(set(anchors)) == len(anchors) == len(settings.rows(page))
+    shown = settings.table(client)
+    links = re.findall(r'#([\w-]+)" title="[^"]{10,}"><code>(\w+)</code>', shown)
+    assert {link for link, _ in links} <= set(anchors)
+    known = {field.name for field in dataclasses.fields(getattr(aioprod, f"{client}Config"))}
+    plug_ins = {"bootstrap_servers"}
+    assert {name for _, name in links} | plug_ins >= known
+
+
+def test_the_arguments_that_few_need_are_the_last() -> None:
+    docstring = aioprod.Producer.__doc__ or ""
+    shown = settings.described("Producer", inspect.cleandoc(docstring))
+    names = re.findall(
+        r"^    (\w+):", shown.partition("Args:")[2].partition("\n\n")[0], re.MULTILINE
+    )
+    assert names[0] == "bootstrap_servers" and names[-2:] == ["clock", "rng"]
+    assert "<details>" in shown.partition("Args:")[0]
+
+
+#: What new users ask first, and the heading that answers it.
+ANSWERS = {
+    "JSON": ("recipes/json.md", "# JSON"),
+    "pydantic": ("recipes/pydantic.md", "# pydantic"),
+    "errors of a record": ("producer.md", "## Errors"),
+    "retries": ("processing.md", "## Retries"),
+    "SCRAM and TLS": ("recipes/scram-tls.md", "# SCRAM and TLS"),
+    "MSK": ("services.md", "## Amazon MSK"),
+    "Confluent Cloud": ("services.md", "## Confluent Cloud"),
+    "Event Hubs": ("services.md", "## Azure Event Hubs"),
+    "Redpanda": ("services.md", "## Redpanda"),
+    "shutdown on Kubernetes": ("recipes/kubernetes.md", "# Kubernetes"),
+    "several consumers": ("recipes/several-consumers.md", "# Several consumers"),
+    "tests without Docker": ("testing.md", "# Test an application"),
+    "lag in Prometheus": ("observability.md", "## A dashboard in ten minutes"),
+    "from aiokafka": ("migrating-aiokafka.md", "# From aiokafka"),
+    "exactly once": ("processing.md", "## Guarantees"),
+    "tuning": ("producer.md", "## Tuning"),
+}
+
+
+@pytest.mark.parametrize("question", ANSWERS)
+def test_the_first_page_has_a_link_to_the_answer(question: str) -> None:
+    page, heading = ANSWERS[question]
+    docs = ROOT / "docs"
+    assert heading in (docs / page).read_text(encoding="utf-8").splitlines()
+    level, _, title = heading.partition(" ")
+    anchor = f"#{title.lower().replace(' ', '-')}" if level != "#" else ""
+    assert f"]({page}{anchor})" in (docs / "index.md").read_text(encoding="utf-8")
+
+
+def test_the_quickstart_says_what_to_write_without_uvloop() -> None:
+    assert f"`{WITHOUT_UVLOOP}`" in (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
+    source = f"{WITHOUT_UVLOOP}\n\nasync def main():\n    return 7\n\ndone = uvloop.run(main())"
+    names: dict[str, object] = {}
+    exec(source, names)
+    assert names["done"] == 7

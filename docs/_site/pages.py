@@ -9,9 +9,13 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+import settings
 
 ROOT = Path(__file__).parent.parent.parent
 IMAGES = ROOT / "docs" / "images"
@@ -19,6 +23,7 @@ IMAGES = ROOT / "docs" / "images"
 ROOT_PAGES = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "HISTORY.md": "history.md",
     "SECURITY.md": "security-policy.md",
 }
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)]*)?\)")
@@ -45,6 +50,8 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Make the page's Markdown fit for the site."""
     source = page.file.src_uri
+    if source == settings.PAGE:
+        markdown = settings.with_anchors(markdown)
     original = {page: source for source, page in ROOT_PAGES.items()}.get(source, f"docs/{source}")
     return site_markdown(markdown, original)
 
@@ -91,7 +98,7 @@ def _with_breaks_before_lists(lines: list[str]) -> Iterator[str]:
 
 
 def _picture(fence: re.Match[str]) -> str:
-    """Replace a Mermaid diagram by the picture in docs/images that was made of it."""
+    """Replace a Mermaid diagram with its picture in docs/images."""
     source, name, description = fence.groups()
     picture = IMAGES / f"{name}.svg"
     if not picture.exists() or diagram_sum(source) not in picture.read_text(encoding="utf-8"):

@@ -65,7 +65,7 @@ def _running(application: str, servers: str, log: Path) -> Iterator[httpx.Client
     }
     environment = {
         **os.environ,
-        "BOOTSTRAP_SERVERS": servers,
+        "AIOPROD_BOOTSTRAP_SERVERS": servers,
         "PORT": str(port),
         "PYTHONPATH": str(ROOT),
     }
@@ -149,14 +149,14 @@ def test_an_application_without_a_broker_says_so_and_ends(application: str, tmp_
     ],
     ids=lambda command: command[0],
 )
-def test_a_program_without_a_broker_tells_how_to_start_one(
+def test_a_program_without_a_broker_shows_how_to_start_one(
     command: list[str], tmp_path: Path
 ) -> None:
     program, *arguments = command
     result = subprocess.run(
         [sys.executable, EXAMPLES / program, *arguments],
         cwd=tmp_path,
-        env={**os.environ, "BOOTSTRAP_SERVERS": "127.0.0.1:1", "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "AIOPROD_BOOTSTRAP_SERVERS": "127.0.0.1:1", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=START_LIMIT_S,

@@ -34,7 +34,7 @@ def _running(arguments: list[str], servers: str, output: Path) -> Iterator[subpr
         process = subprocess.Popen(
             [sys.executable, EXAMPLES / arguments[0], *arguments[1:]],
             cwd=output.parent,
-            env={**os.environ, "BOOTSTRAP_SERVERS": servers, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "AIOPROD_BOOTSTRAP_SERVERS": servers, "PYTHONPATH": str(ROOT)},
             stdout=stream,
             stderr=subprocess.STDOUT,
         )
@@ -114,7 +114,7 @@ def test_a_worker_retries_and_dead_letters_and_ends_cleanly(
     asyncio.run(send(threaded_broker.bootstrap_servers, [*orders, b'{"amount": -1}', b"no order"]))
     program = ["processing_worker.py", "orders", "--group", "billing"]
     with _running(program, threaded_broker.bootstrap_servers, output) as process:
-        # The refused order is in the topic of the second delay: its first one is over.
+        # The refused order is in the topic of the second delay: its first one has passed.
         _wait_until(lambda: bool(threaded_broker.records("orders.retry.1m")), process)
         _wait_until(lambda: output.read_text().count("42 ") == 50, process)
     assert [record.value for record in threaded_broker.records("orders.dead")] == [b"no order"]

@@ -16,6 +16,7 @@ import aioprod
 from aioprod import ErrorCode, Producer
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import ThreadedCluster, fail
+from tests.waiting import programs_per_core
 
 ROOT = Path(aioprod.__file__).parent.parent
 INSTALL_TIMEOUT_S, RUN_TIMEOUT_S = 600, 300
@@ -49,7 +50,7 @@ def test_each_order_is_once_in_the_table_and_in_the_topic(
     python = tmp_path / "venv" / "bin" / "python"
     packages = [f"{ROOT}[spark]", "pyspark==4.2.1"]
     install = [str(python), "-m", "pip", "install", "--quiet", *packages]
-    subprocess.run(install, check=True, timeout=INSTALL_TIMEOUT_S)
+    subprocess.run(install, check=True, timeout=INSTALL_TIMEOUT_S * programs_per_core())
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     table, checkpoint = str(tmp_path / "table"), str(tmp_path / "checkpoint")
 
@@ -60,7 +61,7 @@ def test_each_order_is_once_in_the_table_and_in_the_topic(
             env=environment,
             capture_output=True,
             text=True,
-            timeout=RUN_TIMEOUT_S,
+            timeout=RUN_TIMEOUT_S * programs_per_core(),
             check=False,
         )
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -46,16 +45,19 @@ class Copies:
             str(EXAMPLES / example),
             source,
             target,
-            "--bootstrap-servers",
-            servers,
             "--session-timeout-ms",
             "6000",
         ]
+        self._servers = servers
         self._log = log.open("w")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, instance: str) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        environment = {
+            **os.environ,
+            "AIOPROD_BOOTSTRAP_SERVERS": self._servers,
+            "PYTHONPATH": str(ROOT),
+        }
         self.processes[instance] = subprocess.Popen(
             [*self._arguments, *(["--instance", instance] if self._names_instances else [])],
             env=environment,
@@ -66,7 +68,7 @@ class Copies:
     def kill(self, instance: str) -> None:
         """End it as the kernel does where memory runs out."""
         process = self.processes[instance]
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         process.wait(10)
 
     def close(self) -> None:
@@ -111,13 +113,13 @@ async def run(example: str, servers: str, kills: int, seed: int, log: Path) -> N
         ) as judge,
     ):
         with copying(example, servers, source, target, log) as copies:
-            seen: Counter[bytes] = Counter()
+            seen: Counter[bytes | None] = Counter()
             written = 0
             killed = 0
             async with asyncio.timeout(LIMIT_S):
                 kill_at = time.monotonic() + rng.uniform(0, LONGEST_LIFE_S)
                 # Writing goes on while processes are killed, so that there is always something
-                # under way.
+                # in progress.
                 while killed < kills or written < RECORDS or seen.total() < written:
                     if written - seen.total() < LONGEST_BACKLOG and (
                         written < RECORDS or killed < kills
