@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.slow  # it compiles
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("AIOPROD_")}
 CAN_COMPILE = (
     shutil.which(os.environ.get("CC", "cc")) is not None
@@ -47,7 +48,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert built.returncode == 0, built.stderr
     (archive,) = directory.glob("*.tar.gz")
     with tarfile.open(archive) as packed:
-        packed.extractall(directory, filter="data")
+        if hasattr(tarfile, "data_filter"):  # from Python 3.11.4 on
+            packed.extraction_filter = tarfile.data_filter
+        packed.extractall(directory)
     (unpacked,) = (path for path in directory.iterdir() if path.is_dir())
     return unpacked
 
@@ -57,7 +60,7 @@ def try_wheel(wheel: Path, *arguments: str) -> None:
     installed = wheel.with_suffix("")
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(installed)
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, str(ROOT / ".github/workflows/try_wheel.py"), *arguments],
         cwd=wheel.parent,
         env={**ENVIRONMENT, "PYTHONPATH": str(installed)},
@@ -65,8 +68,8 @@ def try_wheel(wheel: Path, *arguments: str) -> None:
         text=True,
         timeout=100,
     )
-    assert told.returncode == 0, told.stderr
-    assert Path(told.stdout.strip()).is_relative_to(installed)
+    assert reported.returncode == 0, reported.stderr
+    assert Path(reported.stdout.strip()).is_relative_to(installed)
 
 
 def test_the_source_distribution_has_the_sources_and_no_library(source: Path) -> None:
@@ -80,7 +83,7 @@ def test_the_source_distribution_has_the_sources_and_no_library(source: Path) ->
 
 @pytest.mark.skipif(not CAN_COMPILE, reason="no C compiler, or no headers of Python")
 def test_with_a_compiler_the_wheel_has_the_accelerator(source: Path, tmp_path: Path) -> None:
-    built = build("wheel", source, tmp_path)
+    built = build("wheel", source, tmp_path, CFLAGS="-O0")  # that is compiled in less time
     assert "aioprod is installed with its accelerator: _native.abi3.so" in built.stderr
     (wheel,) = tmp_path.glob("*.whl")
     assert f"-cp3{sys.version_info.minor}-abi3-" in wheel.name
@@ -90,8 +93,8 @@ def test_with_a_compiler_the_wheel_has_the_accelerator(source: Path, tmp_path: P
 @pytest.mark.skipif(not CAN_COMPILE, reason="no C compiler, or no headers of Python")
 @pytest.mark.skipif(sys.platform == "win32", reason="the command line of GCC")
 def test_what_a_newer_python_has_built_is_not_used(source: Path, tmp_path: Path) -> None:
-    """Whatever stable ABI is asked for, the headers of 3.12 and newer count no references to None:
-    3.11 would free it some day.
+    """With any limited API, the headers of 3.12 and newer do not count references to None: 3.11
+    would free it at some time.
     """
     headers = tmp_path / "include"
     shutil.copytree(sysconfig.get_paths()["include"], headers)
@@ -120,23 +123,56 @@ def test_what_a_newer_python_has_built_is_not_used(source: Path, tmp_path: Path)
     ("environment", "reason"),
     [
         ({"CC": "/nonexistent/cc"}, "it does not compile"),
-        ({"CFLAGS": "-nostdinc"}, "it does not compile"),  # as if Python.h were not there
-        ({"AIOPROD_PURE": "1"}, "AIOPROD_PURE is set"),
+        pytest.param(
+            {"CFLAGS": "-nostdinc"},  # as if Python.h were not there
+            "it does not compile",
+            marks=pytest.mark.wheels,
+        ),
+        pytest.param({"AIOPROD_PURE": "1"}, "AIOPROD_PURE is set", marks=pytest.mark.wheels),
     ],
     ids=["no compiler", "no headers", "turned off"],
 )
 def test_without_it_the_wheel_is_pure_python(
     environment: dict[str, str], reason: str, source: Path, tmp_path: Path
 ) -> None:
-    """Also if an earlier build has left its library."""
+    """Even if an earlier build has left its library."""
     (source / "aioprod/_native.abi3.so").touch()
     built = build("wheel", source, tmp_path, **environment)
-    assert f"aioprod is installed as pure Python: {reason}" in built.stderr
+    assert f"aioprod is installed as pure Python, which is slower: {reason}" in built.stderr
     (wheel,) = tmp_path.glob("*.whl")
     assert wheel.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as packed:
         assert not [name for name in packed.namelist() if "_native.abi3" in name]
+        assert packed.read("aioprod/_not_built.txt").decode().startswith(reason)
     try_wheel(wheel, "pure")
+    code = "from aioprod import native; print(native.reason_not_in_use)"
+    said = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**ENVIRONMENT, "PYTHONPATH": str(wheel.with_suffix(""))},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert said.stdout.startswith(f"it was not built: {reason}")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no /dev/tty")
+def test_a_terminal_shows_why_though_pip_shows_no_output_of_builds() -> None:
+    captured = "import os; os.dup2(os.open(os.devnull, os.O_WRONLY), 2)"
+    child = f"{captured}; import hatch_build; hatch_build._show_past_pip('it is slower: no cc')"
+    in_terminal = f"import pty, sys; pty.spawn([sys.executable, '-c', {child!r}])"
+    done = subprocess.run(
+        [sys.executable, "-c", in_terminal],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.split("\n").count("it is slower: no cc") == 1
 
 
 def test_it_can_be_required(source: Path, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_the_libraries_of_clouds_have_wheels(python: str, tmp_path: Path) -> Non
 @pytest.mark.timeout(LIMIT_S + 30)
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13", "3.14"])
 @pytest.mark.parametrize("platform", ["macOS Apple silicon", "Windows x86-64"])
-def test_kerberos_has_wheels_where_it_is_not_compiled(
+def test_kerberos_has_wheels_if_it_is_not_compiled(
     platform: str, python: str, tmp_path: Path
 ) -> None:
     requirements = PROJECT["optional-dependencies"]["kerberos"]

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 SECTION = (
     (ROOT / "docs" / "testing-aioprod.md")
     .read_text()
-    .partition("## Other clients against the embedded broker\n")[2]
+    .partition("## Other clients with the embedded broker\n")[2]
     .partition("\n## ")[0]
 )
 FILES = {

@@ -63,7 +63,7 @@ async def verifiable_producer(
 
 
 def is_past_the_start(request: Message) -> bool:
-    """Tell whether no batch of this request can be in flight together with the first of its
+    """Return whether no batch of this request can be in flight together with the first of its
     partition.
 
     A broker accepts any first sequence of an unknown producer. If it rejected the first batch and

@@ -16,6 +16,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, ThreadedCluster, drop_after, fail
 from aioprod.types import TopicPartition as OurTopicPartition
+from tests.waiting import stored
 
 with warnings.catch_warnings():
     # kafka-python uses a deprecated function.
@@ -60,10 +61,6 @@ def consumer(threaded: ThreadedCluster) -> Iterator[KafkaConsumer]:
     )
     yield made
     made.close()
-
-
-def stored(cluster: ThreadedCluster, *, committed_only: bool = False) -> Counter[bytes | None]:
-    return Counter(record.value for record in cluster.records("t", committed_only=committed_only))
 
 
 def produce(cluster: ThreadedCluster, **settings: Any) -> list[tuple[int, int]]:
@@ -115,14 +112,14 @@ def read(consumer: KafkaConsumer, count: int) -> Counter[bytes]:
 @pytest.mark.parametrize("codec", [None, "gzip", "lz4", "zstd"])
 def test_producer(threaded: ThreadedCluster, codec: str | None) -> None:
     assert produce(threaded, compression_type=codec) == places(threaded)
-    assert stored(threaded) == VALUES
+    assert Counter(stored(threaded)) == VALUES
 
 
 @pytest.mark.parametrize("acks", [0, 1])
 def test_producer_with_fewer_acks(threaded: ThreadedCluster, acks: int) -> None:
     produce(threaded, acks=acks, enable_idempotence=False)
     threaded.wait_for_records("t", COUNT)
-    assert stored(threaded) == VALUES
+    assert Counter(stored(threaded)) == VALUES
 
 
 def test_idempotent_producer_meets_lost_answers_and_refusals(threaded: ThreadedCluster) -> None:
@@ -131,7 +128,7 @@ def test_idempotent_producer_meets_lost_answers_and_refusals(threaded: ThreadedC
     assert produce(
         threaded, max_in_flight_requests_per_connection=1, retry_backoff_ms=10
     ) == places(threaded)
-    assert stored(threaded) == VALUES
+    assert Counter(stored(threaded)) == VALUES
 
 
 def test_consumer_by_assignment(threaded: ThreadedCluster, consumer: KafkaConsumer) -> None:
@@ -175,7 +172,7 @@ def test_transactions_and_their_readers(threaded: ThreadedCluster, consumer: Kaf
     finally:
         producer.close(LIMIT_S)
     expected = Counter(b"%d-%d" % (number, record) for number in (0, 2) for record in range(10))
-    assert stored(threaded, committed_only=True) == expected
+    assert Counter(stored(threaded, committed_only=True)) == expected
     assert read(consumer, expected.total()) == expected
     assert threaded.committed_offsets("g")[OurTopicPartition("source", 0)] == 3
 
@@ -196,7 +193,7 @@ def test_a_second_producer_fences_the_first(threaded: ThreadedCluster) -> None:
     finally:
         first.close(1)
         second.close(LIMIT_S)
-    assert stored(threaded, committed_only=True) == Counter([b"second"])
+    assert Counter(stored(threaded, committed_only=True)) == Counter([b"second"])
 
 
 def test_admin(threaded: ThreadedCluster) -> None:

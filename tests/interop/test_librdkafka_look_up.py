@@ -22,7 +22,7 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, hold
 from aioprod.testing.kafka_listener import Listener
 from aioprod.testing.real_kafka import RealKafka
-from tests.testing.fault_proxy import FaultProxy, Hold
+from tests.testing.fault_proxy import FaultProxy, Keep
 from tests.waiting import until
 
 pytestmark = pytest.mark.interop
@@ -37,10 +37,10 @@ SETTINGS = {
 
 
 class Place(NamedTuple):
-    """Addresses of a broker: of its own port, and of one at which look-ups wait."""
+    """Addresses of a broker: that of its port, and one at which look-ups wait."""
 
     direct: str
-    held: str
+    kept_back: str
 
 
 @asynccontextmanager
@@ -55,13 +55,13 @@ async def real(gate: asyncio.Event) -> AsyncIterator[Place]:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         port = listening.getsockname()[1]
-        kafka = RealKafka(listeners=[Listener(name="HELD", advertised_port=port)])
+        kafka = RealKafka(listeners=[Listener(name="DELAYED", advertised_port=port)])
         await asyncio.to_thread(kafka.start)
         try:
             async with FaultProxy(
                 listening,
-                kafka.address(1, "HELD"),
-                lambda api_key, size: Hold(gate) if api_key == ApiKey.LIST_OFFSETS else None,
+                kafka.address(1, "DELAYED"),
+                lambda api_key, size: Keep(gate) if api_key == ApiKey.LIST_OFFSETS else None,
             ):
                 yield Place(kafka.bootstrap_servers, f"127.0.0.1:{port}")
         finally:
@@ -73,7 +73,7 @@ class Reader:
 
     Attributes:
         look_ups: how often it asked for the first offset.
-        offsets: of the records.
+        offsets: offsets of the records.
     """
 
     def __init__(self, servers: str, topic: str) -> None:
@@ -101,7 +101,7 @@ class Reader:
         self._consumer.close()
 
     def _pause_and_resume(self) -> None:
-        """As librdkafka itself does in each rebalance."""
+        """Do what librdkafka itself does in each rebalance."""
         self._consumer.pause([self._place])
         self._consumer.resume([self._place])
 
@@ -124,7 +124,7 @@ async def test_a_partition_is_read_again(
             await admin.create_topics(NewTopic(topic, 1))
             for number in range(COUNT):
                 await producer.send(topic, b"%d" % number)
-        reader = Reader(place.held, topic)
+        reader = Reader(place.kept_back, topic)
         reading = asyncio.create_task(asyncio.to_thread(reader.run))
         try:
             # The second one is of the pause. The answer to the first is outdated then, and has it

@@ -1,5 +1,4 @@
-"""What Kafka serves of KIP-939, two-phase commit: the day on which this test fails is the day to
-build it.
+"""Kafka does not yet serve two-phase commit (KIP-939). When this test fails, build it.
 
 Version 6 of InitProducerId is unstable in Kafka 4.4, so brokers offer it only with
 ``unstable.api.versions.enable``; and even then they refuse to keep a prepared transaction, without

@@ -34,7 +34,7 @@ async def topic_of(servers: str, format_: str) -> TopicPartition:
     return TopicPartition(topic, 0)
 
 
-async def fill(servers: str, topic: str, codec: str) -> list[Row]:
+async def fill(servers: str, topic: str, codec: Any) -> list[Row]:
     async with Producer(
         servers, enable_idempotence=False, compression_type=codec, batch_size=4_000
     ) as producer:
@@ -67,7 +67,7 @@ async def by_columns(servers: str, tp: TopicPartition, start: int) -> list[Row]:
 
 
 async def by_reader(servers: str, tp: TopicPartition, start: int) -> list[Row]:
-    """As Spark's tasks do."""
+    """Read the records as Spark's tasks do."""
     client = ClusterClient(servers)
     await client.start()
     try:
@@ -110,7 +110,7 @@ def set_format(servers: str, topic: str, format_: str) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
 @pytest.mark.parametrize("format_", FORMATS)
-async def test_all_readers(kafka_2_1: str, format_: str, codec: str) -> None:
+async def test_all_readers(kafka_2_1: str, format_: str, codec: Any) -> None:
     async with asyncio.timeout(LIMIT_S):
         tp = await topic_of(kafka_2_1, format_)
         expected = await fill(kafka_2_1, tp.topic, codec)
@@ -142,7 +142,7 @@ async def test_a_log_whose_format_changes(kafka_2_1: str) -> None:
             ]
 
 
-async def test_an_idempotent_producer_is_told_why(kafka_2_1: str) -> None:
+async def test_an_idempotent_producer_is_reported_why(kafka_2_1: str) -> None:
     async with asyncio.timeout(LIMIT_S):
         tp = await topic_of(kafka_2_1, "0.10.2")
         async with Producer(kafka_2_1) as producer:

@@ -14,9 +14,9 @@ class ForeignCluster(ABC):
     """
 
     checks_sequences = True
-    """Whether it detects duplicates and gaps of idempotent producers."""
+    """True if it detects duplicates and gaps of idempotent producers."""
     ends_transactions = True
-    """Whether it implements transactions: readers of committed records do not see aborted ones, and
+    """True if it implements transactions: readers of committed records do not see aborted ones, and
     offsets are committed.
     """
 
