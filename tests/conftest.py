@@ -6,10 +6,13 @@ import asyncio
 import gc
 import inspect
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,15 +27,22 @@ from aioprod.testing.jars import (
 )
 from aioprod.testing.kafka_process import kafka_class_archive
 from aioprod.testing.real_kafka import RealKafka
-from tests import loops
+from tests import loops, orphans, selection, stalls
+from tests.selection import Selection
 from tests.testing.java_compiler import java_compiler
+from tests.waiting import programs_per_core
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # How long an example takes says nothing about the code: the machine may be loaded, or the build
 # slow, as that of .ci/sanitize.
-settings.register_profile("any-speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "any-speed",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=int(os.environ.get("AIOPROD_EXAMPLES", 50)),
+)
 settings.load_profile("any-speed")
 
 _MARKERS_OF_FIXTURES = {
@@ -41,8 +51,13 @@ _MARKERS_OF_FIXTURES = {
     "kafka_4_1": "kafka",
     "spark": "spark",
 }
-_ON_DEMAND = ("benchmarks", "faults", "interop", "strangers", "wheels")
+_SHARED_BROKERS = {"bootstrap", "kafka", "kafka_3_9", "kafka_4_1"}
+_OWN_BROKERS = {"RealCluster", "RealKafka", "java_clients"}
+_SELECTION = pytest.StashKey[Selection]()
 _TASK_END_TIMEOUT_S = 1.0
+# Objects that the garbage collector visits in 10 ms.
+_MANY = 20_000
+_CLOCKS = {name: getattr(time, name) for name in ("time", "time_ns", "monotonic", "monotonic_ns")}
 # Kafka deletes segments of old records half a minute after its start: tests write such records.
 _KEEP_OLD_RECORDS = {"log.initial.task.delay.ms": "86400000"}
 # Members of a KIP-848 group, and of a share group (KIP-932), learn of a change with their next
@@ -62,35 +77,68 @@ _QUICK_GROUPS = {
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test that uses a slow fixture, so that `-m "not kafka and not spark"` deselects all
-    of them. Tests that take minutes run only if `-m` names their marker.
-    """
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test that uses a slow fixture, and the process that runs it."""
     for item in items:
         for name, marker in _MARKERS_OF_FIXTURES.items():
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(marker)
-        # One process runs all tests that share the Spark session, and one those that share the
-        # broker, also if they start their own Spark.
-        markers = (
-            ("spark", "kafka")
-            if "spark" in getattr(item, "fixturenames", ())
-            else ("kafka", "spark")
-        )
-        group = next((marker for marker in markers if item.get_closest_marker(marker)), None)
-        if group:
+        if group := _group_of(item):
             item.add_marker(pytest.mark.xdist_group(group))
-    unasked = [marker for marker in _ON_DEMAND if marker not in config.option.markexpr]
-    left_out = [
-        item
-        for item in items
-        if any(item.get_closest_marker(marker) for marker in unasked)
-        or (config.option.loop == "uvloop" and _needs_asyncio(item))
-    ]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        unwanted = set(left_out)
-        items[:] = [item for item in items if item not in unwanted]
+
+
+def _group_of(item: pytest.Item) -> str | None:
+    """One process runs all tests that share the Spark session, and one those that share a broker,
+    even if they start their own Spark. Modules that start brokers of their own are a third group.
+    """
+    fixtures = getattr(item, "fixturenames", ())
+    if "spark" in fixtures:
+        return "spark"
+    marks = {mark.name for mark in item.iter_markers()}
+    if "kafka" in marks:
+        own = _OWN_BROKERS.intersection(vars(getattr(item, "module", None) or object))
+        return "brokers" if own and not _SHARED_BROKERS.intersection(fixtures) else "kafka"
+    return "spark" if "spark" in marks else None
+
+
+class _Chooser:
+    """Leaves tests out, including those outside this folder."""
+
+    def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> bool | None:
+        return config.stash[_SELECTION].ignores(collection_path) or None
+
+    # When all markers are known, including those that other conftest.py add.
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        chosen, left_out = config.stash[_SELECTION].split(items)
+        if config.option.loop == "uvloop":
+            left_out += [item for item in chosen if _needs_asyncio(item)]
+            chosen = [item for item in chosen if not _needs_asyncio(item)]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = chosen
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A process of pytest-xdist reports to the one that prints the summary."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = dict(session.config.stash[_SELECTION].left_out)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    left_out = getattr(node, "workeroutput", {}).get("left_out", {})
+    node.config.stash[_SELECTION].left_out |= Counter(left_out)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    for line in selection.summary(config.stash[_SELECTION].left_out):
+        terminalreporter.write_line(line)
 
 
 def _virtual_time(item: pytest.Item) -> pytest.Mark | None:
@@ -98,7 +146,7 @@ def _virtual_time(item: pytest.Item) -> pytest.Mark | None:
 
 
 def _needs_asyncio(item: pytest.Item) -> bool:
-    """Whether a test needs the simulated loop, or changes asyncio's own."""
+    """Return whether a test needs the simulated loop, or changes asyncio's own."""
     if item.get_closest_marker("asyncio_loop"):
         return True
     mark = _virtual_time(item)
@@ -107,7 +155,7 @@ def _needs_asyncio(item: pytest.Item) -> bool:
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Run tests marked ``virtual_time``, and their fixtures, in a simulated loop: a limit of
-    milliseconds is over when all that the test waits for took that long, however slow the machine.
+    milliseconds has passed when all that the test waits for took that long, on any machine.
 
     A single parameter of a test may have the marker, which is known when the test begins. The
     marker ``real_time`` of a test has precedence: threads and processes know no other time. With
@@ -126,7 +174,49 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     _new_loop = loops.factory(item.config.option.loop, virtual=_virtual_time(item) is not None)
 
 
+@pytest.hookimpl(tryfirst=True, wrapper=True)
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """Give a test the more time, the more programs share the machine. Freeze after a file of tests
+    that has loaded much, such as kio's messages.
+    """
+    shared_by = programs_per_core()
+    if shared_by > 1:
+        marker = item.get_closest_marker("timeout")
+        of_run = item.config.getoption("timeout") or item.config.getini("timeout")
+        if limit_s := float((marker.args[0] if marker else of_run) or 0):
+            item.add_marker(pytest.mark.timeout(limit_s * shared_by), append=False)
+    result = yield
+    if nextitem is not None and nextitem.path != item.path and len(gc.get_objects()) > _MANY:
+        _freeze()
+    return result
+
+
+@pytest.hookimpl(tryfirst=True, wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, None, None]:
+    """Fail a test that leaves a clock patched, as later tests would run in the time of another, or
+    a connection open whose event loop has ended.
+    """
+    yield
+    left = [name for name, clock in _CLOCKS.items() if getattr(time, name) is not clock]
+    for name in left:
+        setattr(time, name, _CLOCKS[name])
+    forgotten = loops.close_forgotten_connections()
+    assert not left, (
+        f"the test leaves these functions of time patched: {', '.join(left)}; undo a patch that is "
+        "made in virtual time before the test ends, with pytest.MonkeyPatch.context()"
+    )
+    assert not forgotten, f"the test leaves connections open: {'; '.join(forgotten)}"
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--all",
+        action="store_true",
+        help="also run tests with a real Kafka, Spark and large packages: needs the extra "
+        f"{selection.EXTRA}",
+    )
     parser.addoption(
         "--loop",
         choices=loops.KINDS,
@@ -134,12 +224,46 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the event loop of all tests: asyncio's own; uvloop's; asyncio's with "
         "asyncio.eager_task_factory (Python 3.12); or asyncio's in debug mode",
     )
+    parser.addoption(
+        "--stalls",
+        type=float,
+        metavar="MS",
+        help="each process stops again and again for up to MS, as on a busy machine",
+    )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     # A full collection takes 0.2 s with all modules loaded, and by default there is one every few
     # seconds: a tenth of a run's CPU time.
     gc.set_threshold(700, 10, 100)
+    loops.watch_connections()
+    # Tests start hundreds of Python processes: each would compile the package again.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    chosen = config.stash[_SELECTION] = Selection(config.option.all, config.option.markexpr)
+    if chosen.needs_all_packages and (missing := selection.missing_packages()):
+        raise pytest.UsageError(
+            f"not installed: {', '.join(missing)}; run `{selection.INSTALL}` for --all and the "
+            "markers spark and all_packages"
+        )
+    if config.option.loop == "eager" and sys.version_info < (3, 12):
+        raise pytest.UsageError("--loop=eager needs Python 3.12, for asyncio.eager_task_factory")
+    config.pluginmanager.register(_Chooser())
+    if config.option.stalls:
+        stalls.start(config.option.stalls)
+    if not config.option.collectonly:
+        orphans.start_guard()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without the garbage collector: what is made then stays, and visiting it again and
+    again takes a quarter of the time.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -148,6 +272,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
     If jars cannot be downloaded, the fixtures fail with the reason.
     """
+    # Each process of pytest-xdist would have other names, and the run ends before it begins.
+    changing = [item.nodeid for item in session.items if " at 0x" in item.nodeid]
+    assert not changing, f"a parameter's address is part of the test's name: {changing[0]}"
     if session.config.option.collectonly:
         return
     _freeze()

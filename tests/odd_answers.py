@@ -8,6 +8,8 @@ import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from tests.plain_server import serving
+
 SECRET = "hunter2-swordfish"
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\n\u202eCRITICAL forged line\x00\x7f"
 
@@ -128,7 +130,7 @@ class OddServer:
 
     Attributes:
         answer: these bytes.
-        heads: of the requests.
+        heads: heads of the requests.
         url: its address.
     """
 
@@ -139,27 +141,21 @@ class OddServer:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[OddServer]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        async with server:
-            self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with serving(self._serve) as port:
+            self.url = f"http://127.0.0.1:{port}"
             yield self
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                self.heads.append(head)
-                _, _, rest = head.lower().partition("content-length:")
-                await reader.readexactly(int(rest.split("\r\n")[0] or 0))
-                answer = self.answer
-                writer.write(answer)
-                if answer in (RESPONSES["cut"], RESPONSES["no HTTP"]):
-                    return
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            self.heads.append(head)
+            _, _, rest = head.lower().partition("content-length:")
+            await reader.readexactly(int(rest.split("\r\n")[0] or 0))
+            answer = self.answer
+            writer.write(answer)
+            if answer in (RESPONSES["cut"], RESPONSES["no HTTP"]):
+                return
+            await writer.drain()
 
 
 def check_text(error: BaseException) -> None:

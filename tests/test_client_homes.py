@@ -177,7 +177,7 @@ async def test_an_admin_client_in_another_thread(broker: EmbeddedCluster) -> Non
 
 
 @pytest.mark.parametrize("client", [Consumer, Admin])
-async def test_a_start_that_is_under_way_ends_when_it_is_closed(
+async def test_a_start_in_progress_ends_when_it_is_closed(
     broker: EmbeddedCluster, client: Any
 ) -> None:
     rule = broker.on_every(ApiKey.METADATA, hold())
@@ -211,7 +211,7 @@ async def test_the_earliest_limit_of_several_closes_counts(
 
 COPIES: list[Callable[[Any], object]] = [copy.copy, copy.deepcopy, pickle.dumps]
 # Blocks of ``async with`` that are no clients.
-BLOCKS = {"TimeLimit", "TopicReservation", "TransactionContext", "_WaitingCall"}
+BLOCKS = {"TimeLimit", "TopicReservation", "TransactionContext", "_Limited", "_WaitingCall"}
 
 
 @pytest.mark.parametrize("duplicate", COPIES)

@@ -1,15 +1,25 @@
-"""What tests wait for: a state that no event reports, and the records that a broker has stored."""
+"""Waits for states that no event reports, and reads the records that a broker has stored."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import time
 from collections.abc import Callable
 
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
 
 LIMIT_S = 60.0
+_MOST_SHARED = 20.0
+
+
+def programs_per_core() -> float:
+    """Return how many programs share a core of this machine, at least 1. The time limits of a test,
+    and of the processes that it starts, are multiplied by it.
+    """
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return min(max(load / (os.cpu_count() or 1), 1.0), _MOST_SHARED)
 
 
 async def until(
