@@ -15,7 +15,7 @@ from aioprod.protocol.compression import _BACKENDS, _LIBRARIES
 from aioprod.protocol.record_batch import CODEC_MASK
 
 ADDED = """
-    ROT = 5, Facts(Levels(2, ((1, 4),)), thread_from=1 << 10, telemetry_rank=5)
+    ROT = 7, Facts(Levels(2, ((1, 4),)), thread_from=1 << 10, telemetry_rank=7)
 """
 
 # Loads the table with the added codec before all other modules, as if it were in the file.
