@@ -274,8 +274,7 @@ async def test_transactional_message_copier(transaction_version: int) -> None:
         ) == COUNT
 
 
-async def test_client_compatibility_test(three: EmbeddedCluster) -> None:
-    three.create_topic("t", 1)
+async def test_client_compatibility_test() -> None:
     supported = [
         "offsets-for-times",
         "cluster-id",
@@ -284,20 +283,22 @@ async def test_client_compatibility_test(three: EmbeddedCluster) -> None:
         "idempotent-producer",
     ]
     for _ in range(1 + round(programs_per_core())):  # its limit of ten seconds can't be changed
-        done = await run_tool(
-            "ClientCompatibilityTest",
-            "--bootstrap-server",
-            three.bootstrap_servers,
-            "--topic",
-            "t",
-            "--num-cluster-nodes",
-            "3",
-            *(word for feature in supported for word in (f"--{feature}-supported", "true")),
-            "--describe-acls-supported",
-            "true",
-            "--expect-record-too-large-exception",
-            "false",
-        )
+        async with EmbeddedCluster(nodes=3, num_partitions=PARTITIONS) as three:
+            three.create_topic("t", 1)
+            done = await run_tool(
+                "ClientCompatibilityTest",
+                "--bootstrap-server",
+                three.bootstrap_servers,
+                "--topic",
+                "t",
+                "--num-cluster-nodes",
+                "3",
+                *(word for feature in supported for word in (f"--{feature}-supported", "true")),
+                "--describe-acls-supported",
+                "true",
+                "--expect-record-too-large-exception",
+                "false",
+            )
         if "Timed out after 10000 ms" not in done.output:
             break
     assert (done.status, done.output.splitlines()[-1]) == (0, "SUCCESS."), done.output + done.errors
