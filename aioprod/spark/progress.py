@@ -32,8 +32,9 @@ log: Logger = get_logger(__name__)
 _WHOLE_TRIGGER = "triggerExecution"
 
 DEAD_LETTERS = "dead letters"
-"""The observation (``DataFrame.observe``) whose metric ``rows`` counts dead letters."""
-
+"""The observation (``DataFrame.observe``) whose metric ``rows`` counts dead letters. Its metric
+``samples`` has some of them, as JSON.
+"""
 
 INPUT = "input"
 """The observation whose metric ``bytes`` is the size of the values that were read."""
@@ -126,6 +127,14 @@ class QueryProgress:
         """
         count: int | None = self.observed.get(DEAD_LETTERS, {}).get("rows")
         return count
+
+    @property
+    def dead_letter_samples(self) -> list[dict[str, Any]]:
+        """Samples of the micro-batch's dead letters: ``reason``, ``topic``, ``partition``,
+        ``offset``, ``timestamp`` (ms) and ``value``. Empty if the query does not observe them.
+        """
+        samples = self.observed.get(DEAD_LETTERS, {}).get("samples") or ()
+        return [json.loads(sample) for sample in samples if sample is not None]
 
     @property
     def bytes_read(self) -> int | None:

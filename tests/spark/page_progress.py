@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -33,9 +34,17 @@ def batch(number: int = 0, query: str = NUMBERS, **changes: Any) -> QueryProgres
     return QueryProgress(**{**fields, **changes})
 
 
-def rejected(number: int = 0, count: int = 3, **changes: Any) -> QueryProgress:
+def sample(reason: str, offset: int = 0, value: str = "no event") -> str:
+    """A sample of a micro-batch's dead letters, as Spark reports it."""
+    place = {"topic": "flights", "partition": 1, "offset": offset, "timestamp": 1_800_000_000_000}
+    return json.dumps({"reason": reason, "value": value, **place})
+
+
+def rejected(
+    number: int = 0, count: int = 3, samples: Sequence[str | None] = (), **changes: Any
+) -> QueryProgress:
     """A micro-batch of the query that counts dead letters."""
-    observed = {"dead letters": {"rows": count}}
+    observed = {"dead letters": {"rows": count, "samples": list(samples)}}
     return batch(number, REJECTED, observed=observed, state_rows=0, state_bytes=0, **changes)
 
 

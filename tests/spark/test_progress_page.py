@@ -23,10 +23,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from aioprod import page_server
 from aioprod.page_server import PageServer, Reply, parse_address
 from aioprod.spark.page import PageError, ProgressPage
-from aioprod.spark.page.history import MAX_BATCHES, MAX_PARTITIONS, MAX_QUERIES, ProgressHistory
+from aioprod.spark.page.history import (
+    MAX_BATCHES,
+    MAX_PARTITIONS,
+    MAX_QUERIES,
+    MAX_REASONS,
+    ProgressHistory,
+)
 from aioprod.spark.page.metrics import scrape
 
-from .page_progress import BEGAN_AT, NUMBERS, REJECTED, batch, rejected, signs_of
+from .page_progress import BEGAN_AT, NUMBERS, REJECTED, batch, rejected, sample, signs_of
 
 HTML = (files("aioprod.spark.page") / "page.html").read_text(encoding="utf-8")
 
@@ -99,6 +105,7 @@ def test_the_document_has_the_numbers_of_the_micro_batches() -> None:
         "partitions": 2,
         "late_rows_total": 4,
         "dead_letters_total": None,
+        "dead_letter_samples": [],
         "state_rows": 7,
         "state_bytes": 4_096,
         "watermark_delay_s": None,
@@ -128,6 +135,25 @@ def test_the_document_has_the_numbers_of_the_micro_batches() -> None:
         "bytes_per_second": None,
         "skew": None,
     }
+
+
+def test_the_newest_dead_letter_of_each_reason_is_kept() -> None:
+    history = ProgressHistory("flights")
+    history.add(rejected(0, samples=[sample("not JSON", 1), None, sample("no value", 2)]))
+    before = history.document()
+    history.add(rejected(1, samples=[sample("not JSON", 3)]))
+    history.add(batch(0))
+
+    def found(document: dict[str, Any]) -> list[tuple[str, int]]:
+        letters = document["queries"][0]["dead_letter_samples"]
+        return [(letter["reason"], letter["offset"]) for letter in letters]
+
+    assert found(before) == [("no value", 2), ("not JSON", 1)]
+    assert found(history.document()) == [("not JSON", 3), ("no value", 2)]
+    for number in range(2, 100):
+        history.add(rejected(number, samples=[sample(f"reason {number}", number)]))
+    newest = [(f"reason {number}", number) for number in range(99, 99 - MAX_REASONS, -1)]
+    assert found(history.document()) == newest
 
 
 def test_a_page_gets_only_what_it_does_not_have() -> None:

@@ -20,7 +20,7 @@ import pytest
 from aioprod.spark.page import ProgressPage
 
 from .browser import BrowserPage, browser_page, find_browser, running_browser
-from .page_progress import NUMBERS, REJECTED, batch, rejected, signs_of
+from .page_progress import NUMBERS, REJECTED, batch, rejected, sample, signs_of
 
 BROWSER = find_browser()
 HOSTILE = "<img src=x onerror=alert(1)>&amp;\"'</script>"
@@ -74,7 +74,8 @@ def feed(page: ProgressPage, count: int = 30, first: int = 0) -> None:
         lag = 40_000 // (number + 1)
         lags = {"flights": {"0": lag // 4, "1": lag - lag // 4}}
         page.add(batch(number, lag=lag, lag_by_partition=lags, rows_per_second=1_000.0 + number))
-        page.add(rejected(number, count=number % 2, lag=0, batch_ms=300 + number, late_rows=0))
+        letters = [sample("not JSON", number, "<event>"), sample("item missing", number, "{}" * 90)]
+        page.add(rejected(number, number % 2, letters, lag=0, batch_ms=300 + number, late_rows=0))
 
 
 async def card(browser: BrowserPage, query: str) -> dict[str, str]:
@@ -116,6 +117,7 @@ async def test_numbers_appear_as_they_are_reported(port: int) -> None:
                 f"Batch time by phase: {NUMBERS}",
                 f"Lag by partition: {REJECTED}",
                 f"Lag by partition: {NUMBERS}",
+                f"Dead letters by reason: {REJECTED}",
                 "State (rows)",
                 "State (memory)",
                 "Dead letters",
@@ -191,7 +193,18 @@ async def test_the_page_fits_its_window(port: int, width: int, dark: bool) -> No
             wide += "[each.getBoundingClientRect().width, each.viewBox.baseVal.width])"
             for drawn, units in await browser.evaluate(wide):
                 assert abs(drawn - units) <= 1.5  # text has its own size on a phone, too
-            for selector in ("h1", "#state", "dt", "dd", "summary", ".muted", "h2", ".key", "th"):
+            for selector in (
+                "h1",
+                "#state",
+                "dt",
+                "dd",
+                "summary",
+                ".muted",
+                "h2",
+                ".key",
+                "th",
+                ".value",
+            ):
                 assert await contrast(browser, selector) >= 4.5, selector
             for selector in (".curve", ".key rect"):
                 assert await contrast(browser, selector) >= 3.0, selector
@@ -236,7 +249,7 @@ async def test_each_chart_has_a_description_and_a_table(port: int) -> None:
             assert len(described) == 9
             assert any(f"{NUMBERS}: 1,029" in name for name in described)
             assert any("addBatch 900 ms" in name for name in described)
-            tables = "document.querySelectorAll('figure table').length"
+            tables = "document.querySelectorAll('#charts table, .samples').length"
             assert await browser.evaluate(tables) == await browser.evaluate(
                 "document.querySelectorAll('figure').length"
             )
@@ -266,6 +279,7 @@ async def test_a_failure_is_shown_as_text_and_stays_when_the_server_has_gone(
         async with opened(page, port) as browser:
             lags = {HOSTILE: {"0": 5}}
             page.add(batch(0, HOSTILE, lag=5, lag_by_partition=lags, phases_ms={HOSTILE: 3}))
+            page.add(rejected(0, samples=[sample(HOSTILE, 0, HOSTILE)]))
             await shows(browser, "running")
             page.fail(f"TOPIC_AUTHORIZATION_FAILED: {HOSTILE}")
             page.__exit__(None, None, None)
@@ -281,6 +295,8 @@ async def test_a_failure_is_shown_as_text_and_stays_when_the_server_has_gone(
                 f"Last error: TOPIC_AUTHORIZATION_FAILED: {HOSTILE}"
             )
             assert await browser.evaluate(text_of("h1")) == HOSTILE
+            shown = "[...document.querySelectorAll('dd.value')].map((each) => each.textContent)"
+            assert await browser.evaluate(shown) == [HOSTILE]
             assert await browser.evaluate("document.querySelectorAll('img').length") == 0
             # The next polls find no server.
             await browser.wait_for("unreachable !== null")
@@ -302,8 +318,11 @@ async def test_a_stalled_query_is_shown_until_it_is_seen(port: int) -> None:
                 f"{NUMBERS}: no report for 2 min 10 s: it is processing one micro-batch, or "
                 "is stalled."
             )
+            marked = "[...document.querySelectorAll('.silent h2')].map((each) => each.textContent)"
+            assert await browser.evaluate(marked) == [NUMBERS]
             signs.seen("1")
             await shows(browser, "running")
+            assert await browser.evaluate(marked) == []
             assert await browser.evaluate("document.getElementById('problem').hidden")
 
 

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from aioprod.spark.progress import QueryProgress
@@ -22,6 +22,9 @@ MAX_QUERIES = 20
 MAX_PARTITIONS = 50
 """The number of partitions in the page's data: those with the largest lag. Prometheus gets all."""
 
+MAX_REASONS = 20
+"""The number of reasons with a sample of a query's dead letters; then the oldest is dropped."""
+
 State = Literal["starting", "running", "stopped", "failed"]
 
 
@@ -35,6 +38,7 @@ class QueryTotals:
         rows, late_rows, batches: sums over all its micro-batches.
         dead_letters: the sum of dead letters; None if the query does not count them.
         bytes_read: the sum of the values' sizes; None if the query does not observe them.
+        samples: the newest sample of its dead letters by reason, the newest reason last.
     """
 
     newest: QueryProgress
@@ -44,6 +48,7 @@ class QueryTotals:
     late_rows: int = 0
     dead_letters: int | None = None
     bytes_read: int | None = None
+    samples: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, progress: QueryProgress, now: float) -> None:
         """Add a micro-batch."""
@@ -55,6 +60,10 @@ class QueryTotals:
             self.dead_letters = (self.dead_letters or 0) + progress.dead_letters
         if progress.bytes_read is not None:
             self.bytes_read = (self.bytes_read or 0) + progress.bytes_read
+        for sample in progress.dead_letter_samples:
+            others = {why: each for why, each in self.samples.items() if why != sample["reason"]}
+            newest = [*others.items(), (sample["reason"], sample)][-MAX_REASONS:]
+            self.samples = dict(newest)  # a new one, since copies of the totals share it
 
 
 class ProgressHistory:
@@ -203,6 +212,7 @@ def _query(name: str, totals: QueryTotals) -> dict[str, Any]:
         "partitions": len(lags),
         "late_rows_total": totals.late_rows,
         "dead_letters_total": totals.dead_letters,
+        "dead_letter_samples": list(totals.samples.values())[::-1],
         "state_rows": newest.state_rows,
         "state_bytes": newest.state_bytes,
         "watermark_delay_s": newest.watermark_delay_s,

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from aioprod import dead_letter_headers
+from aioprod.spark.progress import DEAD_LETTERS
+
+# Spark's observations are aggregates of constant size. Each of these has the newest dead letter
+# whose reason falls into it, so a micro-batch may lack the sample of a reason.
+_SAMPLES: Final = 8
+_SAMPLE_LENGTH: Final = 200
 
 
-def dead_letters(records: DataFrame, reason: Column, value: str = "value") -> DataFrame:
+def dead_letters(
+    records: DataFrame, reason: Column, value: str = "value", *, observed: bool = False
+) -> DataFrame:
     """Return the records that have a reason, ready to be written: key, value and headers unchanged,
     and five more headers.
 
@@ -21,6 +30,8 @@ def dead_letters(records: DataFrame, reason: Column, value: str = "value") -> Da
         records: rows of a source with the option ``includeHeaders``.
         reason: the reason why a record is invalid, as text; null if it is valid.
         value: the column with the undecoded value.
+        observed: count the dead letters, with samples, for `QueryProgress` and the page. A sample
+            has the reason, the origin and the first 200 characters of the value.
     """
     notes: Mapping[str, Column] = {
         "reason": reason,
@@ -31,9 +42,23 @@ def dead_letters(records: DataFrame, reason: Column, value: str = "value") -> Da
     }
     added = F.array(*(_header(name, note) for name, note in notes.items()))
     given = F.coalesce(F.col("headers"), F.array().cast("array<struct<key:string,value:binary>>"))
-    return records.where(reason.isNotNull()).select(
+    rejected = records.where(reason.isNotNull())
+    if observed:
+        rejected = rejected.observe(
+            DEAD_LETTERS, F.count(F.lit(1)).alias("rows"), _samples(reason, value)
+        )
+    return rejected.select(
         "key", F.col(value).alias("value"), F.concat(given, added).alias("headers")
     )
+
+
+def _samples(reason: Column, value: str) -> Column:
+    text = F.substring(F.make_valid_utf8(F.col(value).cast("string")), 1, _SAMPLE_LENGTH)
+    columns = (reason.alias("reason"), "topic", "partition", "offset", text.alias("value"))
+    sample = F.struct(F.unix_millis("timestamp").alias("timestamp"), *columns)
+    place = F.pmod(F.hash(reason), F.lit(_SAMPLES))
+    newest = (F.max(F.when(place == number, sample)) for number in range(_SAMPLES))
+    return F.array(*(F.to_json(each) for each in newest)).alias("samples")
 
 
 def _header(name: str, value: Column) -> Column:
