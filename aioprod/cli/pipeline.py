@@ -16,7 +16,7 @@ from aioprod.cli.parser import Parser, name_choices, path
 # The names in the template, which are replaced by the project's.
 _PROJECT, _PACKAGE = "my-pipeline", "my_pipeline"
 # The first of each is what the files without a suffix are for.
-SINKS = ("kafka", "parquet", "delta")
+SINKS = ("kafka", "parquet", "delta", "iceberg")
 FORMATS = ("json", "avro", "debezium")
 _PARTS = {"sink": SINKS, "outputs": SINKS, "test_sink": SINKS, "schema": FORMATS, "events": FORMATS}
 # A part may be for several of them, as outputs_parquet_delta.py.
@@ -26,6 +26,8 @@ _ONLY_IF = re.compile(
     r"^(?:<!-- if ([a-z ]+) -->|# if ([a-z ]+))\n(.*?)^(?:<!-- end -->|# end)\n",
     re.DOTALL | re.MULTILINE,
 )
+# Each release of Delta and Iceberg is for one release of Spark: these are the newest ones.
+_PYSPARK = {"delta": "4.2", "iceberg": "4.1"}
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
 _MAX_NAME = 60
 
@@ -56,7 +58,7 @@ def add_arguments(parser: Parser) -> None:
         "--sink",
         choices=SINKS,
         default=SINKS[0],
-        help="where the totals go: a Kafka topic, Parquet files, or a Delta table "
+        help="where the totals go: a Kafka topic, Parquet files, a Delta or an Iceberg table "
         "(default: %(default)s)",
     )
     new.add_argument(
@@ -79,6 +81,11 @@ def _new(arguments: argparse.Namespace) -> int:
         return 1
     for each in written:
         say(f"wrote {each}")
+    if pyspark := _PYSPARK.get(arguments.sink):
+        say(
+            f"needs PySpark {pyspark}, the newest that {arguments.sink.title()} has a jar for; "
+            "pip installs it with the project"
+        )
     say(f"next: cd {directory}, and see README.md")
     return 0
 

@@ -25,8 +25,8 @@ from .source_topics import send
 
 ROOT = Path(aioprod.__file__).parent.parent
 TEMPLATE = ROOT / "aioprod" / "spark" / "template"
-PYSPARK = {"delta": "4.2.1"}
-EVENT = '{"id": "1", "item": "tea", "price": 4.50, "at": "2026-01-31T%sZ"}'
+PYSPARK = {"delta": "4.2.1", "iceberg": "4.1.4"}
+EVENT = '{"id": "%s", "item": "tea", "price": 4.50, "at": "2026-01-31T%sZ"}'
 
 
 def new(directory: Path, *arguments: str) -> int:
@@ -71,9 +71,10 @@ def test_the_project_has_its_own_names(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize("sink", SINKS)
 @pytest.mark.parametrize("form", FORMATS)
 def test_only_the_parts_of_its_sink_and_format_are_in_it(
-    tmp_path: Path, sink: str, form: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], sink: str, form: str
 ) -> None:
     assert new(tmp_path, "orders", "--sink", sink, "--format", form) == 0
+    needed = re.findall(r"needs PySpark (\S+),", capsys.readouterr().out)
     project = tmp_path / "orders"
     names = {path.name for path in (project / "orders").rglob("*.py")}
     kept = {"job.py", "sink.py", "schema.py", "events.py", "outputs.py", "test_job.py"}
@@ -90,9 +91,11 @@ def test_only_the_parts_of_its_sink_and_format_are_in_it(
     settings = tomllib.loads(text["pyproject.toml"])["project"]["dependencies"]
     assert ("aioprod[schema-registry]" in settings) == (form == "avro")
     pins = [each.removeprefix("pyspark==").removesuffix(".*") for each in settings[1:]]
-    assert [pin for pin in pins if pin[0] == "4"] == [
-        version.rpartition(".")[0] for name, version in PYSPARK.items() if name == sink
-    ]
+    assert (
+        needed
+        == [pin for pin in pins if pin[0] == "4"]
+        == [version.rpartition(".")[0] for name, version in PYSPARK.items() if name == sink]
+    )
     kind = "aioprod" if sink == "kafka" else sink
     assert f'writeStream.format("{kind}")' in text["orders/sink.py"]
     assert f'"value.format": "{"avro" if form == "avro" else "json"}"' in text["orders/schema.py"]
@@ -105,8 +108,9 @@ def test_only_the_parts_of_its_sink_and_format_are_in_it(
         ("orders-by-hour", ()),
         ("orders", ("--sink", "parquet", "--format", "avro")),
         ("orders", ("--sink", "delta", "--format", "debezium")),
+        ("orders", ("--sink", "iceberg")),
     ],
-    ids=["a", "orders-by-hour", "parquet-avro", "delta-debezium"],
+    ids=["a", "orders-by-hour", "parquet-avro", "delta-debezium", "iceberg"],
 )
 def test_its_lint_passes(tmp_path: Path, name: str, chosen: tuple[str, ...]) -> None:
     assert new(tmp_path, name, *chosen) == 0
@@ -183,8 +187,8 @@ def run_tests(project: Path, *arguments: str, **environment: str) -> str:
 @pytest.mark.parametrize(
     ("chosen", "passed"),
     [
-        ("minutes or dead_letters", 2),
-        pytest.param("test", 6, marks=pytest.mark.interop, id="all"),
+        ("minutes or dead_letters or twice", 3),
+        pytest.param("test", 7, marks=pytest.mark.interop, id="all"),
     ],
 )
 def test_its_tests_pass_as_they_are(tmp_path: Path, chosen: str, passed: int) -> None:
@@ -201,18 +205,18 @@ def test_its_tests_pass_as_they_are(tmp_path: Path, chosen: str, passed: int) ->
 )
 def test_the_tests_of_other_sinks_and_formats_pass(tmp_path: Path, sink: str, form: str) -> None:
     assert new(tmp_path, "orders", "--sink", sink, "--format", form) == 0
-    assert f"{6 if sink == 'kafka' else 5} passed" in run_tests(tmp_path / "orders")
+    assert f"{7 if sink == 'kafka' else 6} passed" in run_tests(tmp_path / "orders")
 
 
 @pytest.mark.interop
 @pytest.mark.spark
 @pytest.mark.timeout(INSTALL_TIMEOUT_S + 400)
-@pytest.mark.parametrize(("sink", "form"), [("delta", "avro")])
+@pytest.mark.parametrize(("sink", "form"), [("delta", "avro"), ("iceberg", "json")])
 def test_the_tests_of_tables_pass_with_their_pyspark(tmp_path: Path, sink: str, form: str) -> None:
     environment = pyspark_environment(PYSPARK[sink])
     assert new(tmp_path, "orders", "--sink", sink, "--format", form) == 0
     path = environment["PYTHONPATH"]
-    assert "5 passed" in run_tests(tmp_path / "orders", PYTHONPATH=path, SPARK_HOME="")
+    assert "6 passed" in run_tests(tmp_path / "orders", PYTHONPATH=path, SPARK_HOME="")
 
 
 @pytest.mark.interop  # takes 60 s; tests/demo/test_demo_cluster.py submits in the same way
@@ -249,7 +253,7 @@ def test_its_lines_for_spark_submit_run_the_job(
             master = stack.enter_context(SparkCluster(tmp_path / "cluster")).master_url
             del environment["PYSPARK_PYTHON"]
         broker.create_topic("orders-by-hour", 2)
-        for value in (EVENT % "10:00:10", EVENT % "11:00:00", "no event"):
+        for value in (EVENT % ("1", "10:00:10"), EVENT % ("2", "11:00:00"), "no event"):
             send(broker.bootstrap_servers, "orders-by-hour", value=[value.encode()])
         for given, used in (
             ("spark://HOST:7077", master),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import venv
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,12 @@ from pyspark.sql.types import (
 import aioprod
 from aioprod.spark._versions import batches_of_rows, stream_batches
 
+from .other_pyspark import pyspark_environment
+
 REPOSITORY = Path(aioprod.__file__).parents[1]
 PROGRAMS = Path(__file__).parent / "programs"
 EVERY_WAY = PROGRAMS / "every_way.py"
+ENDED_WINDOWS = PROGRAMS / "ended_windows.py"
 REGISTRY_AND_STATE = PROGRAMS / "registry_and_state.py"
 INSTALL_TIMEOUT_S, RUN_TIMEOUT_S = 600, 400
 VERSIONS = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
@@ -146,6 +150,28 @@ def test_registries_and_spark_s_state_work_on_each_version(tmp_path: Path, versi
     measured = run_program(python, REGISTRY_AND_STATE)
     copied = [60, [[0, "tea"], [59, "tea"]], True]
     assert measured == {"avro": copied, "json-schema": copied, "protobuf": copied, "counts": 120}
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(INSTALL_TIMEOUT_S + RUN_TIMEOUT_S)
+@pytest.mark.parametrize("version", VERSIONS[:-1])
+def test_when_a_run_over_all_records_writes_windows_that_have_ended(version: str) -> None:
+    """docs/spark-pipeline.md says when."""
+    environment = pyspark_environment(version)
+    done = subprocess.run(
+        [sys.executable, ENDED_WINDOWS],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=RUN_TIMEOUT_S,
+        check=True,
+    )
+    in_one_run = version >= "4.2"
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "version": version,
+        "false": ["10:00"] if in_one_run else [],
+        "true": ["10:00"],
+    }
 
 
 @pytest.mark.interop

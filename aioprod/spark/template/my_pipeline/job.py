@@ -79,11 +79,19 @@ def read_records(
     return spark.read.format("aioprod").options(**options.client, **settings).load()
 
 
+def without_duplicates(events: DataFrame) -> DataFrame:
+    """Return each event once, by its id. A stream remembers an id for `WATERMARK` after the time of
+    its event.
+    """
+    if events.isStreaming:
+        return events.dropDuplicatesWithinWatermark(["id"])
+    return events.dropDuplicates(["id"])
+
+
 def totals(records: DataFrame) -> DataFrame:
     """Return sales by item and minute; each minute once, after the watermark has passed it."""
     by_minute = (
-        events(records)
-        .withWatermark("at", WATERMARK)
+        without_duplicates(events(records).withWatermark("at", WATERMARK))
         .groupBy(F.window("at", WINDOW).alias("window"), "item")
         .agg(F.count("*").alias("sales"), F.sum("price").alias("total"))
     )
@@ -108,9 +116,7 @@ def run(
     """
     register(spark)
     records = read_records(spark, options)
-    rejected = dead_letters(records, reason(), "rawValue").observe(
-        "dead letters", F.count(F.lit(1)).alias("rows")
-    )
+    rejected = dead_letters(records, reason(), "rawValue", observed=True)
     writers = {
         "totals": sink.write_stream(totals(records), options.client, options.output),
         "dead-letters": rejected.writeStream.format("aioprod")

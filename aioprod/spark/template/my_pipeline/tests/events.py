@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -14,9 +15,11 @@ Event = Callable[..., bytes]
 @pytest.fixture
 def event() -> Event:
     """Return a function that encodes an event: its time of day, its item, and other fields."""
+    ids = itertools.count(1)
 
     def encode(time: str, item: str | None = "tea", **changes: Any) -> bytes:
-        fields = {"id": "1", "item": item, "price": 4.5, "at": f"2026-01-31T{time}Z", **changes}
+        at = f"2026-01-31T{time}Z"
+        fields = {"id": str(next(ids)), "item": item, "price": 4.5, "at": at, **changes}
         return json.dumps(fields).encode()
 
     return encode

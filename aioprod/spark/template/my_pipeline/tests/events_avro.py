@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import decimal
+import itertools
 import json
 from collections.abc import Callable
 from datetime import datetime
@@ -43,11 +44,14 @@ def event(schema_registry: Any, monkeypatch: pytest.MonkeyPatch) -> Event:
             assert data is not None
             return data
 
+    ids = itertools.count(1)
+
     def encode(time: str, item: str | None = "tea", **changes: Any) -> bytes:
-        fields = {"id": "1", "item": item, "price": 4.5, "at": f"2026-01-31T{time}Z", **changes}
+        at = f"2026-01-31T{time}Z"
+        fields = {"id": str(next(ids)), "item": item, "price": 4.5, "at": at, **changes}
         price = decimal.Decimal(fields["price"]).quantize(decimal.Decimal("0.01"))
-        at = datetime.fromisoformat(fields["at"])
-        return asyncio.run(serialize({**fields, "price": price, "at": at}))
+        moment = datetime.fromisoformat(fields["at"])
+        return asyncio.run(serialize({**fields, "price": price, "at": moment}))
 
     return encode
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -16,9 +17,11 @@ def event() -> Event:
     """Return a function that encodes an inserted row: its time of day, its item, and other columns
     or another operation.
     """
+    ids = itertools.count(1)
 
     def encode(time: str, item: str | None = "tea", op: str = "c", **changes: Any) -> bytes:
-        row = {"id": "1", "item": item, "price": 4.5, "at": f"2026-01-31T{time}Z", **changes}
+        at = f"2026-01-31T{time}Z"
+        row = {"id": str(next(ids)), "item": item, "price": 4.5, "at": at, **changes}
         before = None if op in "cr" else row
         change = {"before": before, "after": None if op == "d" else row, "op": op, "ts_ms": 1}
         return json.dumps(change).encode()

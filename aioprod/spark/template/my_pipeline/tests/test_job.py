@@ -28,16 +28,20 @@ def options(kafka_broker: ThreadedCluster, tmp_path: Path) -> job.Options:
     )
 
 
-def run(spark: SparkSession, options: job.Options) -> dict[str, int]:
-    """Run the job over what is in the topic; return its counts."""
+def run(
+    spark: SparkSession, options: job.Options, reasons: set[str] | None = None
+) -> dict[str, int]:
+    """Run the job over what is in the topic; return its counts. Add the reasons of dead letters."""
     counts = {"rows": 0, "late": 0, "dead letters": 0}
 
     def add(progress: QueryProgress) -> None:
         counts["rows"] += progress.rows if progress.query == "totals" else 0
         counts["late"] += progress.late_rows
         counts["dead letters"] += progress.dead_letters or 0
+        if reasons is not None:
+            reasons.update(sample["reason"] for sample in progress.dead_letter_samples)
 
-    job.run(spark, options, on_progress=add, timeout_s=100)
+    job.run(spark, options, on_progress=add, timeout_s=300)
     return counts
 
 
@@ -77,7 +81,9 @@ def test_records_that_are_not_events_are_dead_letters(
     for value in bad:
         producer.send_and_wait("sales", value, key=b"k", headers=[("trace", b"7")])
     producer.send_many("sales", [event("10:00:00")])
-    assert run(spark, options) == {"rows": 5, "late": 0, "dead letters": 4}
+    reasons: set[str] = set()
+    assert run(spark, options, reasons) == {"rows": 5, "late": 0, "dead letters": 4}
+    assert reasons == set(bad.values())  # what the page shows
     found = {}
     for letter in kafka_broker.records("sales.dead-letters", committed_only=True):
         (trace, *notes), headers = letter.headers, dict(letter.headers)
@@ -103,6 +109,22 @@ def test_a_second_run_reads_only_what_is_new(
     assert run(spark, options)["rows"] == 2
     assert run(spark, options)["rows"] == 0
     assert written(spark, kafka_broker, options.output) == [row("10:00", "tea", 1, 4.5)]
+
+
+def test_an_event_that_is_sent_twice_counts_once(
+    spark: SparkSession,
+    kafka_broker: ThreadedCluster,
+    producer: BlockingProducer,
+    options: job.Options,
+    event: Event,
+) -> None:
+    tea, milk = event("10:00:10"), event("10:00:20", "milk")
+    producer.send_many("sales", [tea, milk, tea])
+    assert run(spark, options)["rows"] == 3
+    producer.send_many("sales", [milk, event("11:00:00")])  # again, in the next run
+    assert run(spark, options) == {"rows": 2, "late": 0, "dead letters": 0}
+    once = [row("10:00", "milk", 1, 4.5), row("10:00", "tea", 1, 4.5)]
+    assert written(spark, kafka_broker, options.output) == once
 
 
 def test_a_span_of_time_is_computed_again_by_the_same_code(
