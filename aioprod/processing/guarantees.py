@@ -107,6 +107,10 @@ class Guarantee(Completion):
         """Return the number of records of a partition that count for ``max_pending_records``."""
         return partition.completed.incomplete
 
+    def reason_to_wait(self, partition: PartitionProgress) -> str:
+        """Return what a partition waits for of which all records are handled."""
+        return "processed records are not committed yet"
+
     def is_pressing(self) -> bool:
         """Return whether a commit should not wait for the end of the interval."""
         return False

@@ -93,9 +93,9 @@ class Runner(BaseRunner):
 
     async def _poll(self) -> None:
         loop = asyncio.get_running_loop()
+        self._guarantee.commit_if_due(loop.time(), self.partitions.values())
         self._pause_and_resume()
         self._workers.start_due()
-        self._guarantee.commit_if_due(loop.time(), self.partitions.values())
         left_s = min(self._interval_s, max(self._drain_until - loop.time(), 0))
         if self._paused:
             left_s = min(left_s, self._look_s)
@@ -163,7 +163,7 @@ class Runner(BaseRunner):
         """
         offset = partition.completed.first_incomplete
         if offset is None:
-            return "processed records are not committed yet"
+            return self._guarantee.reason_to_wait(partition)
         if self._workers.is_handling(partition, offset):
             return f"the handler of the record at offset {offset} is busy"
         if self._workers.is_sending(partition, offset):

@@ -110,6 +110,35 @@ async def test_a_transaction_fails_as_without_a_connection(
             await inbox._close()
 
 
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_a_take_over_fails_as_without_a_connection(
+    server: str,
+    postgresql: asyncpg.Connection[Any],
+    library: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Then the processor retries it."""
+    await postgresql.execute(ddl("postgresql"))
+    partition = TopicPartition("orders", 0)
+    fetch_at_once = inbox_module._fetch
+    async with relayed(server) as proxy, connections(library, proxy.url) as given:
+
+        async def fetch_after_the_end(*statement: Any) -> Any:
+            await last_message(proxy, postgresql)
+            return await fetch_at_once(*statement)
+
+        inbox = Inbox(given)
+        await inbox._open(1)
+        try:
+            with monkeypatch.context() as patched:
+                patched.setattr(inbox_module, "_fetch", fetch_after_the_end)
+                with pytest.raises(Unavailable):
+                    await inbox._take_over("g", partition, "id")
+            assert await inbox._take_over("g", partition, "id") == (-1, 1)
+        finally:
+            await inbox._close()
+
+
 async def test_a_relay_connects_again(
     broker: EmbeddedCluster, server: str, postgresql: asyncpg.Connection[Any]
 ) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Collection, Sequence
+from contextvars import Context
 from typing import Any
 
 from aioprod import (
@@ -21,12 +23,29 @@ from aioprod.processing.inbox.errors import InboxError
 from aioprod.processing.inbox.inbox import Ended, Fenced, Inbox, Unavailable
 from aioprod.processing.inbox.schema import NO_POSITION
 from aioprod.processing.observers import ProcessorMetrics
+from aioprod.processing.partitions import PartitionProgress
 from aioprod.processing.records import AnyHandler, Record
 from aioprod.processing.scheduling import Item
+from aioprod.running_loop import start_task
 
 log: Logger = get_logger(__name__)
 
 _RETRY_S = 0.2
+_WAITS = "its position can't be read, because the database fails"
+
+
+def _failing(error: BaseException) -> InboxError:
+    return InboxError(f"the database fails: {error}")
+
+
+def _check_position(partition: TopicPartition, position: int, end: int) -> None:
+    """Raise InboxError if the position is after the end of the partition."""
+    if position > end:
+        raise InboxError(
+            f"{partition.topic}-{partition.partition} ends at offset {end}, and the database's "
+            f"position is {position}: the topic has lost records, so new ones would count as done; "
+            "set the position in the table aioprod_inbox"
+        )
 
 
 async def _nothing(records: object) -> None:
@@ -69,44 +88,125 @@ class ExactlyOnceInDatabase(AtLeastOnce):
         self._failing_limit_s = failing_limit_s
         self._on_failure = on_failure
         self._epochs: dict[TopicPartition, int] = {}
+        self._waiting: frozenset[TopicPartition] = frozenset()  # assigned, not taken over
+        self._retries: asyncio.Task[None] | None = None
+        self._taken: dict[TopicPartition, int] | None = None  # positions, after a retry
 
     async def assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """Take over partitions in the database, and continue at its positions.
+        """Take over partitions in the database, and continue at its positions. If the database
+        fails, they are paused, and taken over later.
 
         Raises:
-            KafkaError: if the database or the brokers fail.
+            KafkaError: if the database can't be used at the first assignment, or the brokers fail.
         """
-        if not partitions:
-            return
+        # Even without partitions: a member that gets some later has a database that worked.
         await self._inbox._open(self._connections)
+        await self._end_retries()
+        self._waiting = self._still_assigned() | frozenset(partitions)
+        if not self._waiting:
+            return
         if not self._admin_started:
             await self._admin.start()
             self._admin_started = True
-        described = (await self._admin.describe_topics({each.topic for each in partitions})).check()
-        latest = dict.fromkeys(partitions, OffsetSpec.LATEST)
-        ends = (await self._admin.list_offsets(latest)).check()
-        for partition in partitions:
+        try:
+            self._continue_at(await self._take_over())
+        except Unavailable as failed:
+            self._consumer.pause(*self._waiting, reason=_WAITS)
+            self._retries = start_task(
+                self._retry(failed.args[0]), name="aioprod-inbox-take-over", context=Context()
+            )
+
+    def _still_assigned(self) -> frozenset[TopicPartition]:
+        return self._waiting & self._consumer.assignment()
+
+    async def _end_retries(self) -> None:
+        task, self._retries = self._retries, None
+        self._taken = None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _retry(self, error: BaseException) -> None:
+        """Take over the partitions that wait for the database. Polls continue meanwhile, so that
+        partitions that the group has given to another member are left to it.
+        """
+        now = asyncio.get_running_loop().time
+        deadline = now() + self._failing_limit_s
+        while True:
+            if now() >= deadline:
+                self._on_failure(_failing(error))
+                return
+            log.warning("the database fails, retrying to take over partitions: %s", error)
+            await asyncio.sleep(_RETRY_S)
+            self._waiting = self._still_assigned()
+            try:
+                self._taken = await self._take_over()
+                return self._consumer.wakeup()
+            except Unavailable as failed:
+                error = failed.args[0]
+            except Exception as failed:
+                self._on_failure(failed)
+                return
+
+    async def _take_over(self) -> dict[TopicPartition, int]:
+        """Take over the partitions that wait for it, and return their positions.
+
+        Raises:
+            Unavailable: if the database fails.
+            KafkaError: if the brokers fail, or a partition can't be read from its position.
+        """
+        waiting = sorted(self._waiting)
+        positions: dict[TopicPartition, int] = {}
+        if not waiting:
+            return positions
+        described = (await self._admin.describe_topics({each.topic for each in waiting})).check()
+        for partition in waiting:
+            if partition not in self._still_assigned():
+                continue
             found = described[partition.topic].topic_id
             topic_id = "" if found is None else str(found)
             try:
-                position, epoch = await self._inbox._take_over(self._group_id, partition, topic_id)
-            except InboxError:
+                taken = await self._inbox._take_over(self._group_id, partition, topic_id)
+            except Unavailable:
                 raise
             except Exception as error:
                 raise InboxError(
                     f"the inbox can't take over {partition.topic}-{partition.partition}: {error}; "
                     "are its tables there (aioprod.processing.inbox.ddl)?"
                 ) from error
-            self._epochs[partition] = epoch
-            if position > ends[partition].offset:
-                raise InboxError(
-                    f"{partition.topic}-{partition.partition} ends at offset "
-                    f"{ends[partition].offset}, and the database's position is {position}: the "
-                    "topic has lost records, so new ones would count as done; set the position in "
-                    "the table aioprod_inbox"
-                )
-            if position != NO_POSITION:
-                self._consumer.seek(partition, position)
+            positions[partition], self._epochs[partition] = taken
+        # After the positions: until then the former owner commits, and may commit new records.
+        latest = dict.fromkeys(positions, OffsetSpec.LATEST)
+        ends = (await self._admin.list_offsets(latest)).check()
+        for partition, position in positions.items():
+            _check_position(partition, position, ends[partition].offset)
+        return positions
+
+    def _continue_at(self, positions: dict[TopicPartition, int]) -> None:
+        """Read the partitions that waited; not called during a call of the consumer by another
+        task.
+        """
+        for partition in self._still_assigned():
+            if positions[partition] != NO_POSITION:
+                self._consumer.seek(partition, positions[partition])
+        self._waiting = frozenset()
+
+    def commit_if_due(self, now: float, partitions: Collection[PartitionProgress]) -> None:
+        """See :class:`Guarantee`. Also continue at the positions that were read by a retry."""
+        taken, self._taken = self._taken, None
+        if taken is not None:
+            self._continue_at(taken)
+        super().commit_if_due(now, partitions)
+
+    def backlog(self, partition: PartitionProgress) -> int:
+        """See :class:`Guarantee`. A partition that waits for the database has no room."""
+        if partition.tp in self._waiting:
+            return sys.maxsize
+        return super().backlog(partition)
+
+    def reason_to_wait(self, partition: PartitionProgress) -> str:
+        """See :class:`Guarantee`."""
+        return _WAITS if partition.tp in self._waiting else super().reason_to_wait(partition)
 
     def went_back(self, partition: TopicPartition) -> None:
         """Stop: the positions in the database are those of another topic, or of another log."""
@@ -135,7 +235,7 @@ class ExactlyOnceInDatabase(AtLeastOnce):
                 except Unavailable as failed:
                     error = failed.args[0]
                     if loop.time() >= deadline:
-                        await self._stop(InboxError(f"the database fails: {error}"))
+                        await self._stop(_failing(error))
                     log.warning("the database fails, retrying: %s", error)
                     await asyncio.sleep(_RETRY_S)
                 except Fenced:
@@ -189,6 +289,7 @@ class ExactlyOnceInDatabase(AtLeastOnce):
     async def close(self) -> None:
         """Disconnect."""
         try:
+            await self._end_retries()
             if self._admin_started:
                 await self._admin.close()
         finally:

@@ -4,8 +4,8 @@ committed in one transaction.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -96,9 +96,13 @@ class Inbox(Uncopyable):
     ) -> tuple[int, int]:
         """Return a partition's position, and the epoch of this assignment: no member with an older
         one can commit from here on.
+
+        Raises:
+            Unavailable: if the database failed.
         """
-        async with self._database.transaction() as connection:
-            rows = await _fetch(connection, _TAKE_OVER, group_id, *partition, topic_id)
+        with _unavailability():
+            async with self._database.transaction() as connection:
+                rows = await _fetch(connection, _TAKE_OVER, group_id, *partition, topic_id)
         position, epoch = rows[0]
         return position, epoch
 
@@ -113,7 +117,7 @@ class Inbox(Uncopyable):
             Ended: if the handler has ended the transaction.
             Unavailable: if the database failed; whether it has committed is not known.
         """
-        try:
+        with _unavailability():
             async with self._database.transaction() as connection:
                 rows = await _fetch(connection, _READ, group_id, *partition)
                 if not rows or rows[0][1] != epoch:
@@ -131,12 +135,6 @@ class Inbox(Uncopyable):
                 advance = _ADVANCE_IN_POSTGRESQL if is_postgresql(connection) else _ADVANCE
                 if step.position != read and not await _fetch(connection, advance, *given):
                     raise Fenced
-        except InboxError as error:
-            raise Unavailable(error) from error
-        except Exception as error:
-            if is_transient(error):
-                raise Unavailable(error) from error
-            raise
 
     async def _close(self) -> None:
         await self._database.close()
@@ -163,6 +161,19 @@ class Ended(Exception):
 
 class Unavailable(Exception):
     """The database has failed: the same call may succeed later."""
+
+
+@contextmanager
+def _unavailability() -> Iterator[None]:
+    """Raise Unavailable in place of an error of the database."""
+    try:
+        yield
+    except InboxError as error:
+        raise Unavailable(error) from error
+    except Exception as error:
+        if is_transient(error):
+            raise Unavailable(error) from error
+        raise
 
 
 async def _fetch(connection: Any, statement: str, *given: object) -> list[Row]:
