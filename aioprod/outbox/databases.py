@@ -185,7 +185,8 @@ class PostgresDatabase:
                     except StopIteration as end:
                         return cast("T", end.value)
                     text = _translated(statement, "postgresql")
-                    rows = [tuple(row) for row in await connection.fetch(text, *given)]
+                    # A record is used like a tuple.
+                    rows = cast("list[Row]", await connection.fetch(text, *given))
         except errors_of_asyncpg() as error:
             missing = (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError)
             lacks_tables = isinstance(error, missing)

@@ -51,23 +51,18 @@ def record_of(row: Row) -> ProducerRecord[bytes, bytes]:
     Raises:
         MalformedRow: if its headers are invalid.
     """
-    given = dict(zip(COLUMNS, row[1:], strict=True))
-    try:
-        headers = [
-            (name, None if data is None else b64decode(data, validate=True))
-            for name, data in json.loads(given["headers"] or "[]")
-        ]
-    except (TypeError, ValueError) as error:
-        raise MalformedRow(f"column headers: {error}") from None
-    return ProducerRecord(
-        given["topic"],
-        given["value"],
-        given["key"],
-        given["partition"],
-        given["timestamp_ms"],
-        headers,
-        given["partition_key"],
-    )
+    # In the order of COLUMNS: for each row, names took three times as long.
+    _, _, topic, partition, partition_key, key, value, encoded, timestamp_ms = row
+    headers: list[tuple[str, bytes | None]] = []
+    if encoded:
+        try:
+            headers = [
+                (name, None if data is None else b64decode(data, validate=True))
+                for name, data in json.loads(encoded)
+            ]
+        except (TypeError, ValueError) as error:
+            raise MalformedRow(f"column headers: {error}") from None
+    return ProducerRecord(topic, value, key, partition, timestamp_ms, headers, partition_key)
 
 
 def is_of_topic(error: BaseException) -> bool:

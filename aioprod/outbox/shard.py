@@ -40,6 +40,7 @@ log: Logger = get_logger(__name__)
 POSITIONS_TOPIC = "aioprod-outbox-positions"
 
 _POSITION = TopicPartition(POSITIONS_TOPIC, 0)
+_TOPIC = 1 + COLUMNS.index("topic")
 _CLOSE_MS = 2_000
 _TRANSACTION_TIMEOUT_MS = 10_000
 _MAX_REQUEST_BYTES = 64 * 1024 * 1024  # the topic's limit applies
@@ -223,7 +224,7 @@ class Shard:
         deliveries: list[Delivery] = []
         try:
             for row in rows:
-                deliveries.append(await producer.send(record_of(row)))
+                deliveries.append(await producer.send(*record_of(row)))
             position = OffsetAndMetadata(self._batch, self._claim.outbox_id)
             await producer.send_offsets_to_transaction({_POSITION: position}, self._id)
             await _finished(producer.commit_transaction)
@@ -262,15 +263,13 @@ class Shard:
 
         ``send`` would wait for such a topic for ``max_block_ms``.
         """
-        of_topic: dict[str, int] = {}
-        for place, row in enumerate(rows):
-            of_topic.setdefault(row[1 + COLUMNS.index("topic")], place)
-        new = [name for name in of_topic if not self._is_known(name)]
+        topics = [row[_TOPIC] for row in rows]
+        new = [name for name in dict.fromkeys(topics) if not self._is_known(name)]
         if not new:
             return []
         found = await asyncio.gather(*map(self._fault, new))
         errors = {
-            of_topic[name]: error
+            topics.index(name): error
             for name, error in zip(new, found, strict=True)
             if error is not None
         }

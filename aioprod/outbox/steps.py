@@ -38,6 +38,8 @@ UPDATE aioprod_outbox_relay SET owner = $3, epoch = epoch + 1, lease_until_ms = 
 WHERE name = $1 AND shard = $2 AND lease_until_ms <= NOW_MS AND shards = $5
 RETURNING shard, epoch, outbox_id, batch, ids
 """
+# Evaluated once: most tables have no refused rows, and need none of the conditions for each row.
+_ANY_REFUSED = "EXISTS (SELECT 1 FROM aioprod_outbox_refused)"
 _ACTIVE = "(refused.retry_ms IS NULL OR refused.retry_ms > NOW_MS)"
 _SIZE = "coalesce(length(value), 0) + coalesce(length(key), 0)"
 _OLDEST = f"""
@@ -45,7 +47,7 @@ SELECT id, {", ".join(COLUMNS)} FROM (
     SELECT id, {", ".join(COLUMNS)}, sum({_SIZE}) OVER (ORDER BY id) AS total, {_SIZE} AS size
     FROM aioprod_outbox AS waiting
     WHERE bucket IN ($3)
-    AND NOT EXISTS (
+    AND (NOT {_ANY_REFUSED} OR (NOT EXISTS (
         SELECT 1 FROM aioprod_outbox_refused AS refused
         WHERE refused.id = waiting.id AND {_ACTIVE}
     ) AND NOT EXISTS (
@@ -56,11 +58,12 @@ SELECT id, {", ".join(COLUMNS)} FROM (
                 AND refused.ordering = coalesce(waiting.partition_key, waiting.key)
             )
         )
-    ) ORDER BY id LIMIT $1
+    ))) ORDER BY id LIMIT $1
 ) AS oldest WHERE total - size < $2 ORDER BY id
 """
 _DELETE_ROWS = "DELETE FROM aioprod_outbox WHERE id IN ($1)"
-_DELETE_REFUSALS = "DELETE FROM aioprod_outbox_refused WHERE id IN ($1)"
+_DELETE_RANGE = "DELETE FROM aioprod_outbox WHERE id BETWEEN $1 AND $2"
+_DELETE_REFUSALS = f"DELETE FROM aioprod_outbox_refused WHERE {_ANY_REFUSED} AND id IN ($1)"
 _REFUSE = """
 INSERT INTO aioprod_outbox_refused (id, topic, stops, ordering, reason, since_ms, retry_ms)
 VALUES ($1, $2, $3, $4, $5, NOW_MS, NOW_MS + $6)
@@ -265,7 +268,7 @@ class Steps:
     def _take(self, claim: Claim, step: Step) -> Work[list[Row]]:
         if step.sent:
             sent = list(step.sent)
-            yield (_DELETE_ROWS, sent)
+            yield _deletion(sent)
             yield (_DELETE_REFUSALS, sent)
         for refusal in step.refused:
             yield (_REFUSE, *refusal)
@@ -287,6 +290,15 @@ class Steps:
 
     def _place(self, claim: Claim) -> tuple[str, int, int, str]:
         return self._name, claim.shard, claim.epoch, claim.outbox_id
+
+
+def _deletion(sent: list[int]) -> tuple[Any, ...]:
+    """Return the statement that deletes rows."""
+    first, last = sent[0], sent[-1]
+    # Exactly these ids: one that is missing may belong to a transaction that commits now.
+    if last - first + 1 == len(sent):
+        return _DELETE_RANGE, first, last  # half the time in PostgreSQL
+    return _DELETE_ROWS, sent
 
 
 def _lost(claim: Claim) -> TakenOver:

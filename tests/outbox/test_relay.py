@@ -246,6 +246,28 @@ async def test_the_owner_alone_takes_steps(path: str, database: sqlite3.Connecti
     await opened.close()
 
 
+async def test_only_the_rows_of_the_batch_are_deleted(
+    path: str, database: sqlite3.Connection
+) -> None:
+    """With PostgreSQL, a row may be committed after rows with higher ids."""
+    opened = make_database(path)
+    await opened.open()
+    steps = Steps(opened, "r", 1)
+    await steps.set_up()
+    claim = await steps.take_over(0, "one", 10_000)
+    assert claim is not None
+    await add(database, range(4))
+    with database:
+        database.execute("UPDATE aioprod_outbox SET id = 7 WHERE id = 2")
+    batch = [row[0] for row in await steps.take(claim, Step(1, (), (), 3, 1000))]
+    with database:
+        database.execute("UPDATE aioprod_outbox SET id = 2 WHERE id = 7")
+    after = [row[0] for row in await steps.take(claim, Step(2, batch, (), 3, 1000))]
+    assert (batch, after) == ([1, 3, 4], [2])
+    assert await steps.take(claim, Step(3, after, (), 3, 1000)) == [] and not rows(database)
+    await opened.close()
+
+
 async def test_a_database_that_lost_commits_is_refused(
     broker: EmbeddedCluster, path: str, database: sqlite3.Connection
 ) -> None:
