@@ -67,12 +67,16 @@ class Coordinators:
         self._brokers = brokers
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._known: dict[tuple[CoordinatorType, str], BrokerAddress] = {}
+        # Other brokers are asked for the next one: such a node may still name itself.
+        self._forgotten: dict[tuple[CoordinatorType, str], int] = {}
         self.trouble: KafkaError | None = None
         self._problems: dict[tuple[CoordinatorType, str], LastingProblem] = {}
 
     def forget(self, kind: CoordinatorType, key: str) -> None:
         """Forget a coordinator that has moved: the next request looks it up again."""
-        self._known.pop((kind, key), None)
+        node = self._known.pop((kind, key), None)
+        if node is not None:
+            self._forgotten[kind, key] = node.node_id
 
     async def request(
         self,
@@ -209,20 +213,25 @@ class Coordinators:
         if missing:
             found = await self._ask(kind, missing)
             for key, node in found.items():
-                self._brokers.learn(node)
-                self._known[kind, key] = node
+                self._note(kind, key, node)
         return {key: self._known[kind, key].node_id for key in keys}
 
     async def _find(self, kind: CoordinatorType, key: str) -> BrokerAddress:
-        node = (await self._ask(kind, [key]))[key]
-        self._brokers.learn(node)
-        self._known[kind, key] = node
+        node = (await self._ask(kind, [key], self._forgotten.get((kind, key))))[key]
+        self._note(kind, key, node)
         log.debug("the coordinator of %s %r is broker %d at %s:%d", kind.name.lower(), key, *node)
         return node
 
-    async def _ask(self, kind: CoordinatorType, keys: Collection[str]) -> dict[str, BrokerAddress]:
+    def _note(self, kind: CoordinatorType, key: str, node: BrokerAddress) -> None:
+        self._brokers.learn(node)
+        self._known[kind, key] = node
+        self._forgotten.pop((kind, key), None)
+
+    async def _ask(
+        self, kind: CoordinatorType, keys: Collection[str], avoid: int | None = None
+    ) -> dict[str, BrokerAddress]:
         try:
-            return await self._brokers.ask_any(partial(_find_coordinators, kind, keys))
+            return await self._brokers.ask_any(partial(_find_coordinators, kind, keys), avoid)
         except BrokerError as error:
             explain(error, "FindCoordinator", principal_of(self._config))
             raise

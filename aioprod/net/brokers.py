@@ -40,6 +40,11 @@ class BrokerAddress(NamedTuple):
     host: str
     port: int
 
+    @property
+    def address(self) -> str:
+        """The host and the port."""
+        return address_of(self.host, self.port)
+
 
 class Brokers:
     """Connections by node id, opened on demand and shared. An unreachable node does not delay
@@ -92,6 +97,8 @@ class Brokers:
         self._unreachable: dict[int, LastingProblem] = (
             {} if shares_with is None else shares_with._unreachable
         )
+        # The address of the broker that could not serve the last request to any broker.
+        self._unable: str | None = None
         self._closed = False
         self._on_change = on_change
         self._on_connection = on_connection
@@ -109,8 +116,7 @@ class Brokers:
             if nodes.get(node_id) != old:
                 link = self._links.pop(node_id, None)
                 if link is not None:
-                    address = address_of(old.host, old.port)
-                    self._drop(link, f"{address}: broker {node_id} moved or left the cluster")
+                    self._drop(link, f"{old.address}: broker {node_id} moved or left the cluster")
         self._nodes = dict(nodes)
 
     def learn(self, node: BrokerAddress) -> None:
@@ -229,9 +235,12 @@ class Brokers:
             )
         return connecting.result()
 
-    async def ask_any(self, ask: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
+    async def ask_any(
+        self, ask: Callable[[Connection], Coroutine[Any, Any, T]], avoid: int | None = None
+    ) -> T:
         """Send a request to any broker, and return the first response. If a broker does not respond
-        within a quarter of a second, the request is also sent to another one.
+        within a quarter of a second, the request is also sent to another one. After a retriable
+        BrokerError, the next one is: a broker without a controller may fail for minutes.
 
         The limit is ``request_timeout_ms``, after the time for connecting to the first broker (see
         :meth:`any`).
@@ -239,19 +248,30 @@ class Brokers:
         Args:
             ask: sends requests on the given connection. It may run concurrently on several ones, so
                 the requests must be idempotent.
+            avoid: the id of a node that is asked only if no other broker can be reached.
 
         Raises:
             RequestTimedOutError: if the limit has expired.
             KafkaError: if :meth:`any` or ``ask`` raises it.
         """
-        asked = [await self.any()]
+        avoided = self._avoided(avoid)
+        asked = [await self.any(avoided)]
         looking = False
+
+        async def attempt(connection: Connection) -> T:
+            try:
+                found = await ask(connection)
+            except BrokerError as error:
+                self._unable = connection.address if error.code.retriable else None
+                raise
+            self._unable = None
+            return found
 
         async def ask_another() -> T:
             nonlocal looking
             looking = True
             try:
-                connection = await self.any(asked)
+                connection = await self.any([*avoided, *asked])
             finally:
                 looking = False
             if connection in asked:
@@ -259,7 +279,7 @@ class Brokers:
                     f"{connection.address}: no response, and no other broker can be reached"
                 )
             asked.append(connection)
-            return await ask(connection)
+            return await attempt(connection)
 
         # The request is sent to a silent bootstrap server again every second, on a new connection,
         # so no single request reaches its timeout.
@@ -271,9 +291,17 @@ class Brokers:
             "request_timeout_ms",
             error_type=RequestTimedOutError,
         ):
-            return await first_answer(ask(asked[0]), ask_another, lambda: not looking, HESITATION_S)
+            return await first_answer(
+                attempt(asked[0]), ask_another, lambda: not looking, HESITATION_S
+            )
 
-    async def any(self, avoid: Collection[Connection] = ()) -> Connection:
+    def _avoided(self, node_id: int | None) -> set[str]:
+        """Return the addresses of a node, and of the broker that could not serve a request."""
+        node = self._nodes.get(node_id) if node_id is not None else None
+        found = (self._unable, None if node is None else node.address)
+        return {each for each in found if each is not None} if len(self._nodes) > 1 else set()
+
+    async def any(self, avoid: Collection[Connection | str] = ()) -> Connection:
         """Return a connection to any broker: the open one with the fewest requests in flight,
         unless it is silent; else a new one, to a bootstrap server only if no known broker can be
         reached.
@@ -284,20 +312,20 @@ class Brokers:
         ApiVersions, and ``request_timeout_ms`` for each step of the login.
 
         Args:
-            avoid: connections that are returned only if there is no other.
+            avoid: connections, and addresses, that are used only if there are no others.
 
         Raises:
             BrokerConnectionError: if no broker responds; the message contains each address and the
                 reason.
             AuthenticationError: if no broker accepts this client, and at least one refuses it.
         """
+
+        def is_prompt(connection: Connection) -> bool:
+            avoided = connection in avoid or connection.address in avoid
+            return connection.waited_s < HESITATION_S and not avoided
+
         open_ones = [link.connection for link in self._links.values() if link.connection]
-        prompt = [
-            connection
-            for connection in open_ones
-            if connection.waited_s < HESITATION_S and connection not in avoid
-        ]
-        if prompt:
+        if prompt := [each for each in open_ones if is_prompt(each)]:
             now = asyncio.get_running_loop().time()
             return min(
                 prompt,
@@ -305,12 +333,12 @@ class Brokers:
             )
         bootstrap = self._bootstrap.connection
         if bootstrap is not None:
-            if bootstrap.waited_s < HESITATION_S and bootstrap not in avoid:
+            if is_prompt(bootstrap):
                 return bootstrap
             open_ones.append(bootstrap)
         errors: list[KafkaError] = []
         try:
-            connection = await first_to_succeed(await self._attempts(), errors)
+            connection = await first_to_succeed(await self._attempts(avoid), errors)
         except AuthenticationError:
             if all(each.closed for each in open_ones):
                 raise
@@ -332,7 +360,7 @@ class Brokers:
         )
         raise failure
 
-    async def _attempts(self) -> list[Attempt]:
+    async def _attempts(self, avoid: Collection[Connection | str]) -> list[Attempt]:
         """Return functions that connect to the known nodes, followed by those for the bootstrap
         servers unless a setting forbids these.
         """
@@ -343,6 +371,7 @@ class Brokers:
             if self.live(node_id) is None and self.retry_at(node_id) <= now
         ]
         self._rng.shuffle(known)
+        known.sort(key=lambda node_id: self._nodes[node_id].address in avoid)
         attempts: list[Attempt] = [partial(self.connection, node_id) for node_id in known]
         bootstrap = self._bootstrap
         if bootstrap.refusal is not None:
@@ -386,7 +415,7 @@ class Brokers:
             self._note_unreachable(node, error)
             self._backoff.note_failure(link, link.failures + 1, error)
             if isinstance(error, BrokerError) and error.code == ErrorCode.REBOOTSTRAP_REQUIRED:
-                self._on_misrouted(address_of(node.host, node.port))
+                self._on_misrouted(node.address)
             raise
         else:
             if self._closed or self._links.get(node.node_id) is not link:
@@ -423,7 +452,7 @@ class Brokers:
                 "%s: broker %d (%s) can't be reached%s: %s; retrying, logged once a minute",
                 self._config.client_id,
                 node.node_id,
-                address_of(node.host, node.port),
+                node.address,
                 problem.duration(now),
                 error,
             )

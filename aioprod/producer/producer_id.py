@@ -96,8 +96,6 @@ class ProducerIdRequest:
         code = ErrorCode.of(reply.error_code)
         if code == ErrorCode.NONE:
             self._producer.adopt(ProducerIdAndEpoch((reply.producer_id, reply.producer_epoch)))
-        elif code.retriable:
-            raise BrokerError(code, "InitProducerId")
         else:
             error = FatalProducerError(
                 code,
@@ -116,7 +114,11 @@ async def _ask_for_id(connection: Connection) -> InitProducerIdResponse:
     except UnsupportedVersionError as error:
         # Some services have no idempotent producers.
         raise UnsupportedVersionError(f"{error}: set enable_idempotence=False") from error
-    return await connection.request(
+    reply = await connection.request(
         InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
         version=version,
     )
+    code = ErrorCode.of(reply.error_code)
+    if code.retriable:
+        raise BrokerError(code, "InitProducerId")  # so that another broker is asked next
+    return reply

@@ -20,7 +20,7 @@ from aioprod.errors import (
     RequestTimedOutError,
     UnsupportedVersionError,
 )
-from aioprod.net.brokers import Brokers
+from aioprod.net.brokers import BrokerAddress, Brokers
 from aioprod.net.connection import Connection
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.message import Request
@@ -284,3 +284,30 @@ async def test_cancelled_at_every_step_it_can_be_asked_again(
     else:
         pytest.fail("it never ended")
     assert steps > 5
+
+
+def know_all(brokers: Brokers, cluster: EmbeddedCluster) -> None:
+    nodes = {}
+    for node_id in cluster.node_ids:
+        host, _, port = cluster.address(node_id).rpartition(":")
+        nodes[node_id] = BrokerAddress(node_id, host, int(port))
+    brokers.update_nodes(nodes)
+
+
+@pytest.mark.parametrize("moved", [2, 3])
+async def test_a_node_that_no_longer_coordinates_is_not_asked_who_does(
+    cluster: EmbeddedCluster, brokers: Brokers, coordinators: Coordinators, moved: int
+) -> None:
+    """A node that is cut off from the others still names itself."""
+
+    def name_1(answer: FindCoordinatorResponse) -> None:
+        answer.coordinators[0].node_id = 1
+        answer.coordinators[0].port = int(cluster.address(1).rpartition(":")[2])
+
+    cluster.on_every(ApiKey.FIND_COORDINATOR, change_answer(name_1), node=1)
+    cluster.move_coordinator("transaction", "x", moved)
+    know_all(brokers, cluster)
+    await brokers.connection(1)
+    assert await identity(coordinators) == ErrorCode.NOT_COORDINATOR
+    coordinators.forget(TRANSACTION, "x")
+    assert await identity(coordinators) == 0

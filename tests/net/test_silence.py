@@ -18,7 +18,14 @@ import pytest
 
 from aioprod.cluster.client import ClusterClient
 from aioprod.config.client import ClientConfig
-from aioprod.errors import BrokerConnectionError, KafkaError, ProtocolError, RequestTimedOutError
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import (
+    BrokerConnectionError,
+    BrokerError,
+    KafkaError,
+    ProtocolError,
+    RequestTimedOutError,
+)
 from aioprod.net import brokers as brokers_module
 from aioprod.net import silence
 from aioprod.net.brokers import BrokerAddress, Brokers
@@ -263,6 +270,48 @@ class TestAskingAny:
             released.set()
             assert await asking in (three.address(1), three.address(2))
             assert brokers.connected == 2
+
+    async def test_after_a_retriable_error_another_one_is_asked(
+        self, three: EmbeddedCluster
+    ) -> None:
+        """A broker that is cut off from the controller may return errors for minutes."""
+        refused = []
+
+        async def ask_unless_1(connection: Connection) -> str:
+            if connection.address == three.address(1):
+                refused.append(connection)
+                raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "1")
+            return connection.address
+
+        async with brokers_of(three, 1, bootstrap=three.address(1)) as brokers:
+            with pytest.raises(BrokerError):
+                await brokers.ask_any(ask_unless_1)
+            assert await brokers.ask_any(ask_unless_1) in (three.address(2), three.address(3))
+            three.freeze_node(2)
+            three.freeze_node(3)
+            assert await brokers.ask_any(ask) == three.address(1), "if no other one responds"
+        assert len(refused) == 1
+
+    async def test_a_node_is_avoided_if_another_one_can_be_reached(
+        self, three: EmbeddedCluster
+    ) -> None:
+        async with brokers_of(three, 1, bootstrap=three.address(1)) as brokers:
+            assert await brokers.ask_any(ask) == three.address(1)
+            assert await brokers.ask_any(ask, 1) != three.address(1)
+            await three.stop_node(2)
+            await three.stop_node(3)
+            assert await brokers.ask_any(ask, 1) == three.address(1)
+
+    async def test_the_only_broker_gets_the_next_request_too(self, three: EmbeddedCluster) -> None:
+        async def refuse(connection: Connection) -> str:
+            raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, connection.address)
+
+        async with brokers_of(three, 1, bootstrap=three.address(1)) as brokers:
+            brokers.update_nodes({1: brokers._nodes[1]})
+            for _ in range(3):
+                with pytest.raises(BrokerError):
+                    await brokers.ask_any(refuse, 1)
+            assert brokers.connected == 1
 
     async def test_cancelling_it_leaves_nothing_behind(self, three: EmbeddedCluster) -> None:
         async with brokers_of(three, 1, 2, 3) as brokers:

@@ -1,4 +1,4 @@
-"""The request for a producer id, when the producer closes meanwhile."""
+"""The request for a producer id, when the producer closes meanwhile, or a broker grants none."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import asyncio
 import random
 from typing import Any
 
+from aioprod import ErrorCode, Producer
 from aioprod.net.backoff import Backoff
 from aioprod.producer.producer_id import ProducerIdRequest
 from aioprod.producer.sequences import ProducerState
+from aioprod.protocol.api_keys import ApiKey
+from aioprod.testing import EmbeddedCluster, fail
 
 
 class SlowToEnd:
@@ -41,3 +44,19 @@ async def test_the_end_of_the_request_is_not_interrupted() -> None:
     await request.close()
     assert brokers.ended, "a second cancellation came into the end of the first"
     assert failures == []
+
+
+async def test_another_broker_grants_it_if_the_first_one_never_does() -> None:
+    """A broker that is cut off from the controller has no ids, and says so for minutes."""
+    async with EmbeddedCluster(nodes=3) as cluster:
+        cluster.create_topic("t", 1)
+        cluster.move_leader("t", 0, 2)  # so that it connects to no other one
+        refuse = fail(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        cluster.on_every(ApiKey.INIT_PRODUCER_ID, refuse, node=2)
+        async with Producer(cluster.address(2), retry_backoff_ms=5) as producer:
+            await producer.send_and_wait("t", b"x")
+        asked = {
+            seen.node_id for seen in cluster.requests if seen.api_key == ApiKey.INIT_PRODUCER_ID
+        }
+    assert 2 in asked
+    assert asked & {1, 3}
