@@ -17,6 +17,7 @@ from tests.anomalies.control import REPLICAS, CampaignControl, coordinated
 from tests.anomalies.faults import FAULTS
 from tests.anomalies.history import Outcome
 from tests.anomalies.injection import inject, restore
+from tests.anomalies.node_network import NodeNetwork
 from tests.anomalies.row import Row
 from tests.anomalies.schedule import Schedule, ScheduledRequests
 from tests.faults.harness.cluster_control import NODES, PARTITIONS
@@ -47,6 +48,9 @@ class Campaign(CampaignControl):
         processes: dict[str, ClientProcess] = {}
         plans: dict[str, ScheduledRequests] = {}
         async with AsyncExitStack() as stack:
+            if schedule.between_nodes:
+                between = NodeNetwork.between(self.cluster)
+                self.between_nodes = await stack.enter_async_context(between)
             for number, client in enumerate(clients):
                 topic = coordinated(f"{fault_name}-{client}-{time.time_ns()}")
                 self.topics.append(topic)
@@ -64,6 +68,7 @@ class Campaign(CampaignControl):
                     PARTITIONS,
                     self.cluster.bootstrap_servers,
                     schedule.visits,
+                    schedule.kills,
                     schedule.overdue,
                 )
                 processes[client] = await stack.enter_async_context(ClientProcess.running(task))

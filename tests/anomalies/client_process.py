@@ -50,6 +50,7 @@ class Task:
     partitions: int
     log_servers: str
     visits: Sequence[Visit] = ()
+    kills: Sequence[Visit] = ()
     overdue: Sequence[float] = ()
 
 
@@ -164,7 +165,8 @@ class _Campaign:
 
 async def _run(task: Task) -> None:
     arguments = asdict(task)
-    arguments["visits"] = [Visit(*each) for each in task.visits]
+    for name in ("visits", "kills"):
+        arguments[name] = [Visit(*each) for each in arguments[name]]
     workload = Workload(**arguments, pace_s=_PACE_S)
     campaign = _Campaign()
 

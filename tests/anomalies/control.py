@@ -9,6 +9,7 @@ import time
 from aioprod import Admin
 from aioprod.admin import ConfigResource
 from aioprod.cluster.client import ClusterClient
+from tests.anomalies.node_network import NodeNetwork
 from tests.faults.harness.cluster_control import ClusterControl
 from tests.faults.harness.groups.runner import java_hash
 
@@ -26,9 +27,11 @@ class CampaignControl(ClusterControl):
 
     Attributes:
         recreated: when the topics were deleted, and since when they exist again.
+        between_nodes: the proxies between the nodes, if the fault needs them.
     """
 
     recreated: list[tuple[float, float]]
+    between_nodes: NodeNetwork | None = None
 
     def delay(self, node: int, requests: bool, answers: bool) -> None:
         """Delay what passes between all clients and a node, as a network does that loses packets:
@@ -42,6 +45,16 @@ class CampaignControl(ClusterControl):
         for proxies in self.proxies.values():
             for proxy in proxies:
                 proxy.pass_all()
+
+    def isolate(self, node: int) -> None:
+        """Cut a node off from the others, but not from clients."""
+        assert self.between_nodes is not None
+        self.between_nodes.isolate(node)
+
+    def join(self) -> None:
+        """Deliver what was delayed between nodes."""
+        assert self.between_nodes is not None
+        self.between_nodes.join()
 
     async def leader(self, topic: str) -> int:
         """Return the leader of the partition that coordinates all clients (`coordinated`)."""

@@ -53,8 +53,10 @@ class Fault:
             if nothing happens to nodes and clients.
         network: makes the faults of requests, from a seed and the length in seconds.
         visits: makes the visits of members.
+        kills: makes the visits of members that are killed.
         round_trip_ms: the distance of the brokers.
-        proxied: whether its steps need proxies.
+        proxied: whether its steps need proxies between clients and nodes.
+        between_nodes: whether its steps need proxies between the nodes.
         overdue: makes the moments of transactions that stay open for too long.
     """
 
@@ -62,8 +64,10 @@ class Fault:
     next_step: _NextStep | None = None
     network: _Network = lambda seed, seconds: {}
     visits: _Visits = lambda random, seconds: ()
+    kills: _Visits = lambda random, seconds: ()
     round_trip_ms: float = 0.0
     proxied: bool = False
+    between_nodes: bool = False
     overdue: _Moments = lambda random, seconds: ()
 
     def schedule(self, seed: int, seconds: float) -> Schedule:
@@ -74,8 +78,10 @@ class Fault:
             else steps(Random(f"{seed}/steps"), seconds, self.next_step),
             self.network(str(seed), seconds),
             self.visits(Random(f"{seed}/visits"), seconds),
+            self.kills(Random(f"{seed}/kills"), seconds),
             self.round_trip_ms,
             self.proxied,
+            self.between_nodes,
             self.overdue(Random(f"{seed}/overdue"), seconds),
         )
 
@@ -142,6 +148,10 @@ def _one_way(random: Random, number: int) -> Step:
     return Step(action, _node(random), random.uniform(2, 14), random.uniform(1, 4))
 
 
+def _isolate(random: Random, number: int) -> Step:
+    return Step(Action.ISOLATE, _node(random), random.uniform(6, 12), random.uniform(2, 5))
+
+
 def _outage(random: Random, number: int) -> Step:
     return Step(Action.KILL, NODES, random.uniform(4, 8), random.uniform(2, 6))
 
@@ -197,6 +207,10 @@ def _storm(random: Random, seconds: float) -> Sequence[Visit]:
     return visits(random, seconds, 1.0)
 
 
+def _kill_members(random: Random, seconds: float) -> Sequence[Visit]:
+    return [Visit(at, random.uniform(0, 6)) for at in moments(random, seconds, 10.0)]
+
+
 def _overdue(random: Random, seconds: float) -> Sequence[float]:
     return moments(random, seconds, 10.0)
 
@@ -222,6 +236,7 @@ FAULTS: dict[str, Fault] = {
     SKEWED: Fault("clocks of nodes wrong by 45 or 300 s", _skew),
     "cut-off": Fault("a node cut off from clients", _cut_off, proxied=True),
     "one-way": Fault("a node cut off in one direction", _one_way, proxied=True),
+    "isolate": Fault("a node cut off from the other nodes", _isolate, between_nodes=True),
     "cuts": Fault("connections cut within a Produce request", network=_cuts),
     "lost-answers": Fault("responses to producers lost", network=_lost_answers),
     "late-requests": Fault("requests of producers late or cut", network=_late_requests),
@@ -229,6 +244,7 @@ FAULTS: dict[str, Fault] = {
     "overdue": Fault("transactions past their timeout", overdue=_overdue),
     "group-requests": Fault("requests of members late, responses lost", network=_group_requests),
     "storm": Fault("members join and leave", visits=_storm),
+    "kill-members": Fault("kill -9 of members", kills=_kill_members),
     "freeze-clients": Fault("SIGSTOP of the clients for 2 to 12 s", _freeze_clients),
     "far-25": Fault("brokers 25 ms away", round_trip_ms=25),
     "far-250": Fault("brokers 250 ms away", round_trip_ms=250),

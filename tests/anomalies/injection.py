@@ -61,6 +61,11 @@ async def inject(step: Step, control: CampaignControl, clients: Sequence[ClientP
                 control.delay(node, requests, step.action is not Action.DELAY_REQUESTS)
             await asyncio.sleep(step.seconds)
             control.pass_all()
+        case Action.ISOLATE:
+            control.isolate(*nodes)
+            await asyncio.sleep(step.seconds)
+            control.join()
+            await control.elect_preferred_leaders()
         case Action.FREEZE_CLIENTS:
             for each in clients:
                 each.freeze()

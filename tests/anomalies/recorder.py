@@ -43,19 +43,9 @@ class Recorder:
         lifecycle: bool = False,
     ) -> AsyncIterator[Operation]:
         """Record what the block does. An exception leaves the outcome unknown."""
-        operation = Operation(
-            len(self.history.operations),
-            client,
-            caller,
-            self.clock(),
-            None,
-            Outcome.OPEN,
-            transactional=transactional,
-            limit=limit,
-            lifecycle=lifecycle,
-        )
-        self.history.operations.append(operation)
-        self._running[client] = operation.number
+        operation = self.began(client, self.clock(), limit)
+        operation.caller = caller
+        operation.transactional, operation.lifecycle = transactional, lifecycle
         outcome = Outcome.UNKNOWN
         try:
             async with asyncio.timeout(limit + _CUT_S):
@@ -65,10 +55,22 @@ class Recorder:
             operation.error = f"{type(error).__name__}: {' '.join(str(error).split())}"
             return
         finally:
-            self._running.pop(client, None)
-            operation.completed = self.clock()
-            if operation.outcome is Outcome.OPEN:
-                operation.outcome = outcome
+            self.ended(operation, self.clock(), outcome)
+
+    def began(self, client: str, at: float, limit: float) -> Operation:
+        """Add an operation of a client's only caller, which began at this time."""
+        number = len(self.history.operations)
+        operation = Operation(number, client, 0, at, None, Outcome.OPEN, limit=limit)
+        self.history.operations.append(operation)
+        self._running[client] = number
+        return operation
+
+    def ended(self, operation: Operation, at: float, outcome: Outcome) -> None:
+        """Note that an operation ended. An outcome that was noted before counts."""
+        self._running.pop(operation.client, None)
+        operation.completed = at
+        if operation.outcome is Outcome.OPEN:
+            operation.outcome = outcome
 
     def assigned(
         self, client: str, group: str, generation: int, partitions: Iterable[Partition]

@@ -28,6 +28,7 @@ class Action(StrEnum):
     MOVE = "all leaders move"
     RECREATE = "topics deleted and created again"
     CUT_OFF = "cut off from clients"
+    ISOLATE = "cut off from the other nodes"
     DELAY_REQUESTS = "requests delayed"
     DELAY_ANSWERS = "responses delayed"
     FREEZE_CLIENTS = "SIGSTOP of all clients"
@@ -57,7 +58,7 @@ class Step(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """A member of the group that joins and leaves.
+    """A member of the group that joins, and leaves or is killed.
 
     Attributes:
         at: the seconds from the begin of the fault until it joins.
@@ -83,8 +84,10 @@ class Schedule:
         steps: the faults of nodes and clients, one after the other.
         network: the faults of requests by API key, for each client.
         visits: the members that join and leave, for each client.
+        kills: the members that join, and are killed some seconds after their first record.
         round_trip_ms: the distance of the brokers.
         proxied: whether the steps need proxies between clients and nodes.
+        between_nodes: whether the steps need proxies between the nodes.
         overdue: the moments after which the next transaction of each client stays open for longer
             than its producer's ``transaction.timeout.ms``.
     """
@@ -92,8 +95,10 @@ class Schedule:
     steps: Sequence[Step]
     network: Mapping[int, Sequence[Disturbed]] = field(default_factory=dict)
     visits: Sequence[Visit] = ()
+    kills: Sequence[Visit] = ()
     round_trip_ms: float = 0.0
     proxied: bool = False
+    between_nodes: bool = False
     overdue: Sequence[float] = ()
 
 

@@ -6,15 +6,18 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import confluent_kafka
 import pytest
 
 from aioprod import TopicPartition
 from tests.anomalies.clients import CLIENTS, interface
 from tests.anomalies.clients.aiokafka_client import AiokafkaMember
 from tests.anomalies.clients.aioprod_client import AioprodMember
+from tests.anomalies.clients.confluent_client import producer_settings
 from tests.anomalies.clients.franz_go_client import SOURCE
 from tests.anomalies.clients.interface import LIMIT_S, Budget
 from tests.anomalies.clients.kafka_python_client import KafkaPythonMember
+from tests.anomalies.workload import TRANSACTION_MS
 
 PARTITIONS = 6
 SHORT_S = 0.4
@@ -116,3 +119,9 @@ def test_a_client_has_at_most_200_lines(language: str) -> None:
     directory = SOURCE if language == "go" else SOURCE.with_name("clients")
     for path in directory.glob(f"*.{language}"):
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 200, path.name
+
+
+@pytest.mark.parametrize("transaction_ms", [None, TRANSACTION_MS])
+def test_librdkafka_accepts_the_limits_of_transactions(transaction_ms: int | None) -> None:
+    settings = producer_settings("127.0.0.1:1", "id", transaction_ms)
+    confluent_kafka.Producer(settings).close()

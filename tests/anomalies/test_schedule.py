@@ -39,7 +39,7 @@ def test_a_schedule_takes_about_its_time(name: str) -> None:
             < (SECONDS + longest + 1)
         )
         moments = [each.at for of_api in schedule.network.values() for each in of_api]
-        moments += [each.at for each in schedule.visits] + [*schedule.overdue]
+        moments += [each.at for each in (*schedule.visits, *schedule.kills)] + [*schedule.overdue]
         assert all(0 <= each < SECONDS for each in moments)
         if FAULTS[name].round_trip_ms == 0 and name != "none":
             happenings = [each for each in schedule.steps if each.action is not Action.NONE]
@@ -126,6 +126,7 @@ class Nodes:
         (Step(Action.RECREATE, seconds=1.5), ["recreate 1.5"]),
         (Step(Action.CUT_OFF, (1,)), ["delay 1 True True", "pass_all"]),
         (Step(Action.DELAY_REQUESTS, (1,)), ["delay 1 True False", "pass_all"]),
+        (Step(Action.ISOLATE, (3,)), ["isolate 3", "join", "elect_preferred_leaders"]),
         (Step(Action.DELAY_ANSWERS, (1,)), ["delay 1 False True", "pass_all"]),
     ],
     ids=str,

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 import time
 from uuid import uuid4
 
 import pytest
 
-from aioprod import Admin
+from aioprod import Admin, Producer
 from aioprod.admin import NewTopic
+from aioprod.cluster.client import ClusterClient
+from aioprod.protocol.api_keys import ApiKey
+from aioprod.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from aioprod.testing import EmbeddedCluster
 from tests.anomalies.anomaly import PERMITTED
 from tests.anomalies.checker import check
 from tests.anomalies.client_process import ClientProcess, Task
 from tests.anomalies.clients import CLIENTS
-from tests.anomalies.history import History
+from tests.anomalies.history import Entry, History
 from tests.anomalies.schedule import Visit
 from tests.anomalies.workload import PARTITIONS, Workload
+from tests.waiting import until
 
 NODES = 3
 CLIENTS_HERE = ("aioprod", "aiokafka", "confluent-kafka")
@@ -51,6 +56,32 @@ def test_a_history_with_moving_leaders_is_clean(client: str) -> None:
         assert [each.lifecycle for each in visitors][:: len(visitors) - 1] == [True, True]
 
 
+def test_a_history_with_a_killed_member_is_clean() -> None:
+    with EmbeddedCluster.in_thread() as cluster:
+        cluster.create_topic("t", PARTITIONS)
+        servers = cluster.bootstrap_servers
+        workload = Workload("aioprod", servers, "t", 40, seed=5, kills=[Visit(0.0, 0.0)])
+
+        async def expel_after_kill() -> None:
+            await until(lambda: workload.killed == 1, 60)
+            await expel_all(servers, "t-group")
+
+        history = asyncio.run(workload.run(expel_after_kill))
+    assert_clean(history)
+    assert any(each.client == "killed-0" and each.reads for each in history.operations)
+    assert any(each.client == "killed-0" for each in history.owners)
+
+
+async def expel_all(servers: str, group: str) -> None:
+    """Remove all members of a group, as if their sessions had ended. The living ones join again."""
+    async with Admin(servers) as admin:
+        described = await admin.describe_consumer_groups([group])
+    members = [MemberIdentity(each.member_id) for each in described[group].members]
+    assert members
+    async with ClusterClient(servers) as client:
+        await client.request(LeaveGroupRequest(group, members=members))
+
+
 def test_a_transaction_past_its_timeout_is_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.anomalies.workload.TRANSACTION_MS", 200)
     monkeypatch.setattr("tests.anomalies.workload._EXPIRED_S", 0.6)
@@ -71,8 +102,31 @@ def test_a_transaction_past_its_timeout_is_not_committed(monkeypatch: pytest.Mon
     }
 
 
+async def test_the_log_is_read_once_the_last_transaction_has_its_markers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Kafka acknowledges a commit before the markers are written."""
+    monkeypatch.setattr("tests.anomalies.workload._MARKERS_S", math.inf)
+    async with EmbeddedCluster() as cluster:
+        cluster.create_topic("t", 1)
+        servers = cluster.bootstrap_servers
+        async with Producer(servers, transactional_id="x") as producer:
+            await producer.begin_transaction()
+            await producer.send_and_wait("t", b"1")
+            workload = Workload("aioprod", servers, "t", 0, seed=1, partitions=1)
+            waiting = asyncio.create_task(workload._wait_for_markers())
+            await until(
+                lambda: [seen.api_key for seen in cluster.requests].count(ApiKey.LIST_OFFSETS) >= 4
+            )
+            assert not waiting.done()
+            await producer.commit_transaction()
+            await waiting
+        await workload._add_log()
+    assert workload._recorder.history.log == {"t/0": [Entry(0, 1, committed=True)]}
+
+
 async def test_a_process_judges_the_last_incarnation_of_its_topic() -> None:
-    with EmbeddedCluster.in_thread() as cluster:
+    with EmbeddedCluster.in_thread(auto_create_topics=False) as cluster:
         cluster.create_topic("t", PARTITIONS)
         servers = cluster.bootstrap_servers
         task = Task("aioprod-pure", servers, "t", 60, 3, PARTITIONS, servers)
@@ -81,7 +135,7 @@ async def test_a_process_judges_the_last_incarnation_of_its_topic() -> None:
             process.begin()
             deleted = time.monotonic()
             await admin.delete_topics("t")
-            await admin.create_topics([NewTopic("t", PARTITIONS)])
+            (await admin.create_topics([NewTopic("t", PARTITIONS)])).check()
             process.end([(deleted, time.monotonic())])
             found = await process.result()
     assert found["anomalies"] == {}, found

@@ -11,8 +11,11 @@ from typing import Any
 
 import confluent_kafka
 
+from aioprod import Admin, TopicPartition
+from aioprod.admin import OffsetSpec
 from tests.anomalies.clients import CLIENTS, LIMIT_S, Assigned, Member, NewMember, NewSender, Sender
 from tests.anomalies.history import Entry, History, Operation, Outcome, Read, Reader, Send
+from tests.anomalies.member_process import COMMITS, MemberProcess, MemberTask
 from tests.anomalies.recorder import Recorder
 from tests.anomalies.schedule import Visit
 from tests.interop.programs.reading import read_all
@@ -22,6 +25,12 @@ GROUP_MEMBERS = 2
 GRACE_S = 30.0
 """In this time after the last fault, each sender has to succeed again."""
 _READ_TO_END_S = 30.0
+_KILLED_READ_TO_END_S = 90.0
+"""The same if members were killed: their partitions are idle until their sessions of 45 s (the
+default of most clients) have ended.
+"""
+_MARKERS_S = 30.0
+"""The longest wait for the markers of the last transaction."""
 _WORKING_S = 30.0
 """The longest wait for the first success of each of a workload's clients."""
 _PAUSE_AFTER_ERROR_S = 0.2
@@ -48,8 +57,13 @@ class Workload:
             default ``servers``.
         pace_s: pause between the operations of a sender.
         visits: members that join and leave, counted from the begin of the disturbance.
+        kills: members that join, and are killed some seconds after they have read for the first
+            time, counted likewise.
         overdue: moments after which the next transaction stays open past its timeout, counted
             likewise. If there are any, the timeout is that of ``TRANSACTION_MS``.
+
+    Attributes:
+        killed: the number of members that have been killed.
     """
 
     def __init__(
@@ -64,6 +78,7 @@ class Workload:
         log_servers: str | None = None,
         pace_s: float = 0.0,
         visits: Sequence[Visit] = (),
+        kills: Sequence[Visit] = (),
         overdue: Sequence[float] = (),
     ) -> None:
         self._client = client
@@ -75,6 +90,9 @@ class Workload:
         self._log_servers = log_servers or servers
         self._pace_s = pace_s
         self._visits = visits
+        self._kills = kills
+        self.killed = 0
+        self._faults_over = asyncio.Event()
         self._overdue = sorted(overdue, reverse=True)
         self._transaction_ms = TRANSACTION_MS if overdue else None
         self._began = math.inf
@@ -112,6 +130,7 @@ class Workload:
                         sending.create_task(self._send(sender, caller))
                     sending.create_task(self._transact(new_sender))
                 await self._finish_transactions()
+                await self._wait_for_markers()
                 await self._add_log()
                 await self._wait_for_readers()
                 done.set()
@@ -136,8 +155,11 @@ class Workload:
         async with asyncio.TaskGroup() as visiting:
             for number, visit in enumerate(self._visits):
                 visiting.create_task(self._visit(number, visit, new_member))
+            for number, visit in enumerate(self._kills):
+                visiting.create_task(self._visit_and_be_killed(number, visit))
             await disturb()
             self._faults_ended = self._recorder.clock()
+            self._faults_over.set()
 
     async def _until_working(self) -> None:
         """Wait until each sender's callers, and one of the members, have succeeded."""
@@ -166,6 +188,32 @@ class Workload:
         while self._recorder.clock() < leaves and self._faults_ended is None:
             await self._poll(name, member)
         await self._close(name, member)
+
+    async def _visit_and_be_killed(self, number: int, visit: Visit) -> None:
+        """Join the group in another process, read, and be killed, at the latest when the faults
+        end.
+        """
+        if await self._over_within(visit.at):
+            return
+        name = f"killed-{number}"
+        self._recorder.history.readers[name] = Reader(self._group)
+        task = MemberTask(
+            self._client, self._servers, self._topic, self._group, f"{self._seed}/{name}"
+        )
+        async with MemberProcess.running(
+            task, self._recorder, name, self._assigned_to(name)
+        ) as process:
+            await _either(process.reads, self._faults_over)
+            await self._over_within(visit.seconds)
+        self.killed += 1
+
+    async def _over_within(self, seconds: float) -> bool:
+        """Wait for some seconds. Return early, and true, if the faults end meanwhile."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._faults_over.wait()
+        except TimeoutError:
+            return False
 
     def _new_member(self, new_member: NewMember, name: str) -> Member:
         self._recorder.history.readers[name] = Reader(self._group)
@@ -287,7 +335,7 @@ class Workload:
         random = self._random(name)
         while not done.is_set():
             await self._poll(name, member)
-            if random.random() < 0.2:
+            if random.random() < COMMITS:
                 async with self._recorder.operation(name, 0, LIMIT_S) as operation:
                     committed = await member.commit()
                     operation.commits = {
@@ -310,6 +358,23 @@ class Workload:
         if last and last[-1].outcome is Outcome.UNKNOWN:
             await asyncio.to_thread(_fence, self._log_servers, self._transactional_id)
 
+    async def _wait_for_markers(self) -> None:
+        """Wait until no transaction is open. A coordinator acknowledges the end of a transaction
+        before its markers are in all partitions, and readers of committed records end before them.
+        """
+        partitions = [TopicPartition(self._topic, each) for each in range(self._partitions)]
+        latest = dict.fromkeys(partitions, OffsetSpec.LATEST)
+        until = self._recorder.clock() + _MARKERS_S
+        async with Admin(self._log_servers) as admin:
+            while self._recorder.clock() < until:
+                committed = await admin.list_offsets(latest, isolation_level="read_committed")
+                ends = await admin.list_offsets(latest)
+                if not (ends.errors or committed.errors) and all(
+                    committed[each].offset == ends[each].offset for each in partitions
+                ):
+                    return
+                await asyncio.sleep(0.05)
+
     async def _add_log(self) -> None:
         found = {
             committed_only: await read_all(
@@ -331,7 +396,8 @@ class Workload:
         expected = {
             entry.value for entries in history.log.values() for entry in entries if entry.committed
         }
-        until = self._recorder.clock() + _READ_TO_END_S
+        limit_s = _KILLED_READ_TO_END_S if self._kills else _READ_TO_END_S
+        until = self._recorder.clock() + limit_s
         judged = 0
         while self._recorder.clock() < until:
             ended = len(history.operations) - 2 * GROUP_MEMBERS  # the last ones may still run
@@ -341,6 +407,15 @@ class Workload:
             if not expected:
                 return
             await asyncio.sleep(0.05)
+
+
+async def _either(*events: asyncio.Event) -> None:
+    waiting = [asyncio.create_task(each.wait()) for each in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waiting:
+            each.cancel()
 
 
 def _fence(servers: str, transactional_id: str) -> None:

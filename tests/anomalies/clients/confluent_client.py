@@ -28,7 +28,9 @@ def producer_settings(
         **settings,
         "transactional.id": transactional_id,
         "transaction.timeout.ms": transaction_ms or 60_000,
-        "message.timeout.ms": min(DELIVERY_S * 1000, transaction_ms or 60_000),  # it refuses more
+        # It refuses more:
+        "message.timeout.ms": min(DELIVERY_S * 1000, transaction_ms or 60_000),
+        "socket.timeout.ms": min(10_000, transaction_ms or 60_000),
     }
 
 

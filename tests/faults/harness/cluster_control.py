@@ -7,10 +7,10 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 
-from aioprod import ErrorCode
+from aioprod import BrokerConnectionError, ErrorCode
 from aioprod.cluster.client import ClusterClient
 from aioprod.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -103,14 +103,15 @@ class ClusterControl:
                 0, [TopicPartitions(topic, list(range(PARTITIONS))) for topic in self.topics], 5_000
             )
             while True:
-                reply = await client.request(request)
-                codes = {
-                    result.error_code
-                    for each in reply.replica_election_results
-                    for result in each.partition_result
-                }
-                if reply.error_code == 0 and codes <= set(_NO_ERROR_CODES):
-                    return
+                with suppress(BrokerConnectionError):  # a node that was cut off comes back
+                    reply = await client.request(request)
+                    codes = {
+                        result.error_code
+                        for each in reply.replica_election_results
+                        for result in each.partition_result
+                    }
+                    if reply.error_code == 0 and codes <= set(_NO_ERROR_CODES):
+                        return
                 await asyncio.sleep(0.1)  # the node is not in sync yet
 
     async def reassign(self, shift: int) -> None:
