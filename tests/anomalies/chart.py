@@ -7,8 +7,8 @@ from html import escape
 
 from tests.anomalies.cells import Cell, Table
 
-_NAMES, _COLUMN, _ROW, _TOP, _MARGIN = 330, 112, 34, 74, 16
-_BAR, _INSET = 16, 8
+_NAMES, _COLUMN, _ROW, _TOP, _MARGIN = 370, 118, 34, 74, 16
+_BAR, _INSET, _LINE = 16, 8, 11
 _TEAL, _GRAY, _RED, _INK, _PALE = "#00897b", "#90a4ae", "#c62828", "#212121", "#eceff1"
 _TITLE = "Longest time without an acknowledged record, in seconds; anomalies in red"
 
@@ -16,7 +16,7 @@ _TITLE = "Longest time without an acknowledged record, in seconds; anomalies in 
 def drawn(table: Table) -> str:
     """Return a table as a picture in SVG."""
     width = _NAMES + _COLUMN * len(table.clients) + _MARGIN
-    height = _TOP + _ROW * len(table.lines) + _MARGIN
+    height = _TOP + sum(map(_height, table.lines.values())) + _MARGIN
     longest = max(
         (cell.gap_s for cells in table.lines.values() for cell in cells.values()), default=1
     )
@@ -30,15 +30,16 @@ def drawn(table: Table) -> str:
     for number, client in enumerate(table.clients):
         weight = 600 if client.startswith("aioprod") else 400
         parts.append(_text(_left(number), _TOP - 14, client, weight=weight, size=11))
+    top = _TOP
     for number, (name, cells) in enumerate(table.lines.items()):
-        top = _TOP + number * _ROW
         if number % 2 == 0:
             parts.append(
-                f'<rect x="0" y="{top}" width="{width}" height="{_ROW}" fill="{_PALE}" '
+                f'<rect x="0" y="{top}" width="{width}" height="{_height(cells)}" fill="{_PALE}" '
                 'fill-opacity="0.5"/>'
             )
         parts.append(_text(_NAMES - 14, top + 21, name, anchor="end"))
         parts += _bars(table.clients, cells, top, longest)
+        top += _height(cells)
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -58,9 +59,16 @@ def _bars(
             f'fill="{_RED if cell.anomalies else color}"/>'
         )
         parts.append(_text(left + width + 4, top + 21, f"{cell.gap_s:.1f}"))
-        if cell.anomalies:
-            parts.append(_text(left, top + 33, cell.found, color=_RED, size=9))
+        for line, (kind, count) in enumerate(cell.anomalies.items()):
+            y = top + _ROW - 1 + line * _LINE
+            parts.append(_text(left, y, f"{count} {kind}", color=_RED, size=9))
     return parts
+
+
+def _height(cells: Mapping[str, Cell]) -> int:
+    """Return the height of a fault's line: each kind of anomaly has a line of text."""
+    kinds = max((len(cell.anomalies) for cell in cells.values()), default=0)
+    return _ROW + _LINE * max(kinds - 1, 0) + (4 if kinds else 0)
 
 
 def _left(number: int) -> float:

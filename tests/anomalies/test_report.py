@@ -55,6 +55,17 @@ def test_the_picture_has_a_bar_for_each_cell_and_the_anomalies_in_red() -> None:
     assert ">kill -9 of a node<" in picture and ">no fault<" in picture
 
 
+def test_each_kind_of_anomaly_has_a_line_in_the_picture() -> None:
+    """Side by side, they cover the next column."""
+    rows = [row("aioprod", "kill", 4.0, {"unseen": 1, "hung": 2}), row("java", "none", 1.0, {})]
+    picture = drawn(arranged(rows))
+    texts = {text: int(y) for y, text in re.findall(r' y="(\d+)"[^>]*>([^<]+)</text>', picture)}
+    assert texts["2 hung"] - texts["1 unseen"] >= 9
+    assert texts["kill -9 of a node"] - texts["no fault"] == 34
+    height = int(re.findall(r'viewBox="0 0 \d+ (\d+)"', picture)[0])
+    assert texts["1 unseen"] < texts["2 hung"] < height
+
+
 def test_the_page_has_the_measured_matrix() -> None:
     """Otherwise: ``python -m tests.anomalies.report``."""
     page = PAGE.read_text(encoding="utf-8")
