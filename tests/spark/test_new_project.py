@@ -22,6 +22,7 @@ from tests.waiting import programs_per_core
 
 from .other_pyspark import INSTALL_TIMEOUT_S, pyspark_environment
 from .source_topics import send
+from .yarn_cluster import YarnCluster
 
 ROOT = Path(aioprod.__file__).parent.parent
 TEMPLATE = ROOT / "aioprod" / "spark" / "template"
@@ -34,6 +35,12 @@ def new(directory: Path, *arguments: str) -> int:
         return cli.main(["pipeline", "new", "--in", str(directory), *arguments])
     except SystemExit as ended:
         return int(str(ended.code))
+
+
+def logs_in(directory: Path) -> str:
+    """Return what the processes of a cluster have printed."""
+    files = [each for name in ("stdout", "stderr", "*.log") for each in directory.rglob(name)]
+    return "\n".join(f"{each}:\n{each.read_text(errors='replace')}" for each in files)
 
 
 def files_of(directory: Path) -> list[str]:
@@ -219,44 +226,48 @@ def test_the_tests_of_tables_pass_with_their_pyspark(tmp_path: Path, sink: str, 
     assert "6 passed" in run_tests(tmp_path / "orders", PYTHONPATH=path, SPARK_HOME="")
 
 
+def submitting(where: str, directory: Path, stack: ExitStack) -> tuple[str, dict[str, str]]:
+    """Return the master, and the environment of `spark-submit`. Executors, in processes of their
+    own, have a Python without aioprod and the project.
+    """
+    path = os.environ["PATH"]
+    here = os.pathsep.join([str(Path(sys.executable).parent), path])
+    python = os.pathsep.join([str(ROOT), str(ROOT / "aioprod" / "spark" / "registration")])
+    if where == "local[2]":
+        return where, {**spark_environment(), "PATH": here, "PYTHONPATH": python}
+    there = os.pathsep.join([str(bare_python(directory / "python").parent), path])
+    patch = stack.enter_context(pytest.MonkeyPatch.context())
+    if where == "standalone":
+        patch.setenv("PATH", there)
+        cluster = stack.enter_context(SparkCluster(directory / "cluster"))
+        return cluster.master_url, {**spark_environment(), "PATH": here, "PYTHONPATH": python}
+    patch.delenv("SPARK_HOME")  # YARN distributes the zip files that the quick one lacks
+    yarn = stack.enter_context(YarnCluster(directory / "yarn")).environment(there)
+    # As docs/spark-deploy.md says.
+    return where, {**spark_environment(), **yarn, "PATH": here, "PYTHONPATH": "packages"}
+
+
 @pytest.mark.interop  # takes 60 s; tests/demo/test_demo_cluster.py submits in the same way
 @pytest.mark.spark
 @pytest.mark.usefixtures("quick_python")
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("where", ["in one process", "on a standalone cluster"])
-def test_its_lines_for_spark_submit_run_the_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
-    """The package of the project is found, and so is aioprod. The executors of the cluster, in
-    processes of their own, have a Python without both.
-    """
+@pytest.mark.timeout(500)
+@pytest.mark.parametrize("where", ["local[2]", "standalone", "yarn --deploy-mode cluster"])
+def test_its_lines_for_spark_submit_run_the_job(tmp_path: Path, where: str) -> None:
+    """The package of the project is found, and so is aioprod."""
     assert new(tmp_path, "orders-by-hour") == 0
     project = tmp_path / "orders-by-hour"
     readme = (project / "README.md").read_text(encoding="utf-8")
     (lines,) = [
         block for block in re.findall(r"```sh\n(.*?)```", readme, re.DOTALL) if "submit" in block
     ]
-    python = os.pathsep.join([str(ROOT), str(ROOT / "aioprod" / "spark" / "registration")])
-    environment = {
-        **spark_environment(),
-        "PYTHONPATH": python,
-        "PYSPARK_PYTHON": sys.executable,
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-    }
     with ExitStack() as stack:
         broker = stack.enter_context(EmbeddedCluster.in_thread())
-        master = "local[2]"
-        if where == "on a standalone cluster":
-            # The executors' Python is the first on the workers' path.
-            bare = bare_python(tmp_path / "python").parent
-            monkeypatch.setenv("PATH", os.pathsep.join([str(bare), os.environ["PATH"]]))
-            master = stack.enter_context(SparkCluster(tmp_path / "cluster")).master_url
-            del environment["PYSPARK_PYTHON"]
+        master, environment = submitting(where, tmp_path, stack)
         broker.create_topic("orders-by-hour", 2)
         for value in (EVENT % ("1", "10:00:10"), EVENT % ("2", "11:00:00"), "no event"):
             send(broker.bootstrap_servers, "orders-by-hour", value=[value.encode()])
         for given, used in (
-            ("spark://HOST:7077", master),
+            ("spark://HOST:7077", f"{master} --conf spark.sql.shuffle.partitions=2"),
             ("HOST:9092", broker.bootstrap_servers),
             ("DIRECTORY", str(tmp_path / "checkpoint")),
         ):
@@ -268,10 +279,10 @@ def test_its_lines_for_spark_submit_run_the_job(
             env=environment,
             capture_output=True,
             text=True,
-            timeout=380 * programs_per_core(),
+            timeout=480 * programs_per_core(),
             check=False,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == 0, done.stdout + done.stderr + logs_in(tmp_path)
         totals = broker.records("orders-by-hour.totals", committed_only=True)
         letters = broker.records("orders-by-hour.dead-letters", committed_only=True)
     assert [json.loads(record.value or b"")["sales"] for record in totals] == [1]
