@@ -40,6 +40,7 @@ LOOPS_WITH_PAUSES = {
     ("processing/dead_letters/reading.py", "partitions_of"): "waits for a topic, without an error",
     ("processing/dead_letters/redrive.py", "_send_all"): "waits between batches, for a rate",
     ("processing/inbox/guarantee.py", "call"): "retries errors of the database, not of Kafka",
+    ("processing/inbox/guarantee.py", "_retry"): "retries errors of the database, not of Kafka",
     ("producer/transactions/previous_end.py", "wait"): "asks until the transaction has ended",
     ("spark/planning.py", "available_offsets"): "fetchOffset.numRetries, without an error",
     ("cli/consume.py", "_partitions_of"): "waits for a new topic, without an error",
