@@ -3,14 +3,13 @@ clients still reach it.
 
 The nodes advertise the proxies' ports for the listener that brokers use among themselves and for
 that of the controllers. Clients that bootstrap from the former pass the proxies too, but are never
-cut off. A proxy knows which node has made a connection from Linux's table of connections.
+cut off. A proxy knows which node has made a connection from the client id of its first request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import os
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -18,12 +17,15 @@ from pathlib import Path
 from typing import Self
 
 from aioprod.testing.real_cluster import RealCluster
-from tests.faults.harness.cluster_control import NODES
 
 _LISTENERS = ("PLAINTEXT", "CONTROLLER")
 _ADDRESS = re.compile(r"(?<=127\.0\.0\.1:)\d+")
 _CHUNK_BYTES = 1 << 16
-_TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
+_CLIENT_ID_AT = 14
+_CLIENT_ID = re.compile(rb"(?:raft-client-)?(\d+)|broker-(\d+)-.*")
+"""The client ids of nodes: of controllers, of brokers that ask the controller, and of brokers that
+fetch from others or write markers.
+"""
 
 
 class NodeNetwork:
@@ -115,9 +117,11 @@ class NodeNetwork:
     async def _serve(
         self, node: int, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        source = self._source(writer)
+        first = await reader.read(_CHUNK_BYTES)
+        source = sender(first)
         await self._until_passes(source, node)
         from_node, to_node = await asyncio.open_connection("127.0.0.1", port)
+        to_node.write(first)
         both = [
             asyncio.create_task(self._pass_on(reader, to_node, source, node)),
             asyncio.create_task(self._pass_on(from_node, writer, source, node)),
@@ -145,21 +149,18 @@ class NodeNetwork:
             writer.write(data)
             await writer.drain()
 
-    def _source(self, writer: asyncio.StreamWriter) -> int | None:
-        """Return the node that has made a connection; None if it was a client."""
-        here, there = (writer.get_extra_info(name)[1] for name in ("sockname", "peername"))
-        sockets = {f"socket:[{inode}]" for inode in _inodes(there, here)}
-        for node in NODES:
-            pid = self._cluster._process(node).pid
-            if pid is not None and sockets & _files(pid):
-                return node
-        return None
-
 
 async def _close(writer: asyncio.StreamWriter) -> None:
     writer.close()
     with suppress(OSError):
         await writer.wait_closed()
+
+
+def sender(request: bytes) -> int | None:
+    """Return the node that has sent a request; None if it was a client."""
+    size = int.from_bytes(request[_CLIENT_ID_AT - 2 : _CLIENT_ID_AT], "big")
+    found = _CLIENT_ID.fullmatch(request[_CLIENT_ID_AT : _CLIENT_ID_AT + size])
+    return int(found[1] or found[2]) if found else None
 
 
 def internal_ports(settings: str) -> list[int]:
@@ -198,26 +199,3 @@ def _setting(settings: str, name: str) -> str:
     found = re.search(rf"^{re.escape(name)}=(.*)$", settings, re.MULTILINE)
     assert found is not None, name
     return found[1]
-
-
-def _inodes(local: int, remote: int) -> list[str]:
-    """Return the inodes of connections between two ports of this machine."""
-    found = []
-    for table in _TABLES:
-        for line in Path(table).read_text().splitlines()[1:]:
-            fields = line.split()
-            ends = [int(field.rpartition(":")[2], 16) for field in fields[1:3]]
-            if ends == [local, remote]:
-                found.append(fields[9])
-    return found
-
-
-def _files(pid: int) -> set[str]:
-    """Return what the open files of a process are."""
-    found = set()
-    directory = f"/proc/{pid}/fd"
-    with suppress(OSError):  # the process has ended
-        for name in os.listdir(directory):
-            with suppress(OSError):  # the file is closed
-                found.add(os.readlink(f"{directory}/{name}"))
-    return found

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -21,11 +19,10 @@ from aioprod.protocol.messages.metadata import (
     MetadataResponse,
 )
 from tests.anomalies.control import CampaignControl
-from tests.anomalies.node_network import NodeNetwork, internal_ports, rewired
+from tests.anomalies.node_network import NodeNetwork, internal_ports, rewired, sender
 from tests.faults.harness.cluster_control import controlled_cluster
 from tests.waiting import until
 
-ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="finds nodes in /proc")
 SETTINGS = """\
 node.id=2
 controller.quorum.voters=1@127.0.0.1:101,2@127.0.0.1:{controller}
@@ -47,21 +44,17 @@ def test_nodes_find_each_other_at_the_ports_of_the_proxies() -> None:
 
 
 class OneNode:
-    """Stands for a cluster of which node 2 listens; node 1 is this process, if it is a node."""
+    """Stands for a cluster of which node 2 listens."""
 
     node_ids = (2,)
 
-    def __init__(self, directory: Path, settings: str, pid_of_1: int | None) -> None:
+    def __init__(self, directory: Path, settings: str) -> None:
         self.settings: list[str] = []
         self._directory = directory
-        self._pids = {1: pid_of_1}
         (directory / "server.properties").write_text(settings)
 
     def _node_directory(self, node: int) -> Path:
         return self._directory
-
-    def _process(self, node: int) -> SimpleNamespace:
-        return SimpleNamespace(pid=self._pids.get(node))
 
     def restart(self, *nodes: int) -> None:
         assert nodes == self.node_ids
@@ -70,7 +63,7 @@ class OneNode:
 
 @asynccontextmanager
 async def proxied(
-    directory: Path, pid_of_1: int | None
+    directory: Path,
 ) -> AsyncIterator[tuple[NodeNetwork, asyncio.StreamReader, asyncio.StreamWriter]]:
     """Run proxies before a node that echoes, and connect to one of them."""
     echoing = list[asyncio.Task[None] | None]()
@@ -85,7 +78,7 @@ async def proxied(
     async with await asyncio.start_server(echo, "127.0.0.1", 0) as server:
         plain = server.sockets[0].getsockname()[1]
         before = SETTINGS.format(plain=plain, controller=102)
-        cluster = OneNode(directory, before, pid_of_1)
+        cluster = OneNode(directory, before)
         async with NodeNetwork.between(cluster) as network:  # type: ignore[arg-type]
             [changed] = cluster.settings
             advertised = changed.partition("advertised.listeners=PLAINTEXT://127.0.0.1:")[2]
@@ -105,13 +98,39 @@ async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, d
         assert await reader.readexactly(len(data)) == data
 
 
-@ON_LINUX
+def request(client_id: str) -> bytes:
+    """Return the begin of a request."""
+    body = b"\x00\x12\x00\x03\x00\x00\x00\x07" + len(client_id).to_bytes(2, "big")
+    return (len(body) + len(client_id)).to_bytes(4, "big") + body + client_id.encode()
+
+
+@pytest.mark.parametrize(
+    ("client_id", "node"),
+    [
+        ("raft-client-3", 3),
+        ("1", 1),
+        ("broker-2-fetcher-0", 2),
+        ("broker-1-txn-marker-sender", 1),
+        ("rdkafka", None),
+        ("aioprod-producer-1", None),
+        ("", None),
+    ],
+)
+def test_a_client_id_names_the_node(client_id: str, node: int | None) -> None:
+    assert sender(request(client_id) + b"more") == node
+
+
+def test_a_connection_without_a_request_is_not_of_a_node() -> None:
+    assert sender(b"") is None
+    assert sender(request("1")[:9]) is None
+
+
 @pytest.mark.parametrize("isolated", [1, 2])
 async def test_what_passes_between_a_node_and_the_others_is_delayed(
     tmp_path: Path, isolated: int
 ) -> None:
-    async with proxied(tmp_path, os.getpid()) as (network, reader, writer):
-        await exchange(reader, writer, b"before")
+    async with proxied(tmp_path) as (network, reader, writer):
+        await exchange(reader, writer, request("raft-client-1"))
         network.isolate(isolated)
         writer.write(b"late")
         await until(lambda: network.waiting == 1)
@@ -121,14 +140,13 @@ async def test_what_passes_between_a_node_and_the_others_is_delayed(
         await exchange(reader, writer, b"after")
 
 
-@ON_LINUX
-@pytest.mark.parametrize(("by_node_1", "isolated"), [(False, 2), (True, 3)])
+@pytest.mark.parametrize(("client_id", "isolated"), [("rdkafka", 2), ("raft-client-1", 3)])
 async def test_clients_and_other_nodes_are_not_delayed(
-    tmp_path: Path, by_node_1: bool, isolated: int
+    tmp_path: Path, client_id: str, isolated: int
 ) -> None:
-    async with proxied(tmp_path, os.getpid() if by_node_1 else None) as (network, reader, writer):
+    async with proxied(tmp_path) as (network, reader, writer):
         network.isolate(isolated)
-        await exchange(reader, writer, b"passes")
+        await exchange(reader, writer, request(client_id))
         assert network.waiting == 0
 
 
@@ -144,7 +162,6 @@ async def leaders(address: str, topic: str) -> Sequence[int]:
     return [each.leader_id for each in found.topics[0].partitions]
 
 
-@ON_LINUX
 @pytest.mark.faults
 @pytest.mark.kafka
 @pytest.mark.timeout(300)
