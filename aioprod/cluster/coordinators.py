@@ -67,8 +67,8 @@ class Coordinators:
         self._brokers = brokers
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._known: dict[tuple[CoordinatorType, str], BrokerAddress] = {}
-        # Other brokers are asked for the next one: such a node may still name itself.
-        self._forgotten: dict[tuple[CoordinatorType, str], int] = {}
+        # Brokers that could not name it, or named themselves and were not: others are asked first.
+        self._unable: dict[tuple[CoordinatorType, str], set[str]] = {}
         self.trouble: KafkaError | None = None
         self._problems: dict[tuple[CoordinatorType, str], LastingProblem] = {}
 
@@ -76,7 +76,7 @@ class Coordinators:
         """Forget a coordinator that has moved: the next request looks it up again."""
         node = self._known.pop((kind, key), None)
         if node is not None:
-            self._forgotten[kind, key] = node.node_id
+            self._unable.setdefault((kind, key), set()).add(node.address)
 
     async def request(
         self,
@@ -217,7 +217,8 @@ class Coordinators:
         return {key: self._known[kind, key].node_id for key in keys}
 
     async def _find(self, kind: CoordinatorType, key: str) -> BrokerAddress:
-        node = (await self._ask(kind, [key], self._forgotten.get((kind, key))))[key]
+        unable = self._unable.setdefault((kind, key), set())
+        node = (await self._ask(kind, [key], unable))[key]
         self._note(kind, key, node)
         log.debug("the coordinator of %s %r is broker %d at %s:%d", kind.name.lower(), key, *node)
         return node
@@ -225,13 +226,13 @@ class Coordinators:
     def _note(self, kind: CoordinatorType, key: str, node: BrokerAddress) -> None:
         self._brokers.learn(node)
         self._known[kind, key] = node
-        self._forgotten.pop((kind, key), None)
+        self._unable.pop((kind, key), None)
 
     async def _ask(
-        self, kind: CoordinatorType, keys: Collection[str], avoid: int | None = None
+        self, kind: CoordinatorType, keys: Collection[str], unable: set[str] | None = None
     ) -> dict[str, BrokerAddress]:
         try:
-            return await self._brokers.ask_any(partial(_find_coordinators, kind, keys), avoid)
+            return await self._brokers.ask_any(partial(_find_coordinators, kind, keys), unable)
         except BrokerError as error:
             explain(error, "FindCoordinator", principal_of(self._config))
             raise

@@ -97,8 +97,6 @@ class Brokers:
         self._unreachable: dict[int, LastingProblem] = (
             {} if shares_with is None else shares_with._unreachable
         )
-        # The address of the broker that could not serve the last request to any broker.
-        self._unable: str | None = None
         self._closed = False
         self._on_change = on_change
         self._on_connection = on_connection
@@ -236,42 +234,45 @@ class Brokers:
         return connecting.result()
 
     async def ask_any(
-        self, ask: Callable[[Connection], Coroutine[Any, Any, T]], avoid: int | None = None
+        self, ask: Callable[[Connection], Coroutine[Any, Any, T]], unable: set[str] | None = None
     ) -> T:
         """Send a request to any broker, and return the first response. If a broker does not respond
-        within a quarter of a second, the request is also sent to another one. After a retriable
-        BrokerError, the next one is: a broker without a controller may fail for minutes.
+        within a quarter of a second, the request is also sent to another one.
 
-        The limit is ``request_timeout_ms``, after the time for connecting to the first broker (see
-        :meth:`any`).
+        The limit is ``request_timeout_ms``, after the time that :meth:`any` takes to connect.
 
         Args:
             ask: sends requests on the given connection. It may run concurrently on several ones, so
                 the requests must be idempotent.
-            avoid: the id of a node that is asked only if no other broker can be reached.
+            unable: the addresses of brokers that could not serve this request before: one that is
+                cut off from the controller fails for minutes. They are asked only if there is no
+                other. A retriable BrokerError of ``ask`` adds to them, a response clears them.
 
         Raises:
             RequestTimedOutError: if the limit has expired.
             KafkaError: if :meth:`any` or ``ask`` raises it.
         """
-        avoided = self._avoided(avoid)
-        asked = [await self.any(avoided)]
+        unable = set() if unable is None else unable
+        if unable.issuperset(node.address for node in self._nodes.values()):
+            unable.clear()
+        asked = [await self.any(unable)]
         looking = False
 
         async def attempt(connection: Connection) -> T:
             try:
                 found = await ask(connection)
             except BrokerError as error:
-                self._unable = connection.address if error.code.retriable else None
+                if error.code.retriable:
+                    unable.add(connection.address)
                 raise
-            self._unable = None
+            unable.clear()
             return found
 
         async def ask_another() -> T:
             nonlocal looking
             looking = True
             try:
-                connection = await self.any([*avoided, *asked])
+                connection = await self.any([*unable, *asked])
             finally:
                 looking = False
             if connection in asked:
@@ -281,12 +282,10 @@ class Brokers:
             asked.append(connection)
             return await attempt(connection)
 
-        # The request is sent to a silent bootstrap server again every second, on a new connection,
-        # so no single request reaches its timeout.
-        limit_ms = self._config.request_timeout_ms
+        # A silent bootstrap server gets the request once a second, on a new connection.
         servers = ", ".join(self._config.bootstrap_servers)
         async with TimeLimit(
-            limit_ms,
+            self._config.request_timeout_ms,
             f"a request to any broker ({servers})",
             "request_timeout_ms",
             error_type=RequestTimedOutError,
@@ -294,12 +293,6 @@ class Brokers:
             return await first_answer(
                 attempt(asked[0]), ask_another, lambda: not looking, HESITATION_S
             )
-
-    def _avoided(self, node_id: int | None) -> set[str]:
-        """Return the addresses of a node, and of the broker that could not serve a request."""
-        node = self._nodes.get(node_id) if node_id is not None else None
-        found = (self._unable, None if node is None else node.address)
-        return {each for each in found if each is not None} if len(self._nodes) > 1 else set()
 
     async def any(self, avoid: Collection[Connection | str] = ()) -> Connection:
         """Return a connection to any broker: the open one with the fewest requests in flight,

@@ -56,6 +56,7 @@ class ProducerIdRequest:
         self._backoff = backoff
         self._wake = wake
         self._principal = principal
+        self._unable: set[str] = set()
 
     def start(self) -> None:
         """Start the task that asks, unless it is running."""
@@ -92,7 +93,7 @@ class ProducerIdRequest:
             self._on_fatal(error)
 
     async def _attempt(self) -> None:
-        reply = await self._brokers.ask_any(_ask_for_id)
+        reply = await self._brokers.ask_any(_ask_for_id, self._unable)
         code = ErrorCode.of(reply.error_code)
         if code == ErrorCode.NONE:
             self._producer.adopt(ProducerIdAndEpoch((reply.producer_id, reply.producer_epoch)))
