@@ -12,7 +12,6 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
@@ -23,6 +22,7 @@ from typing import Any, Self
 from tests.anomalies.clients import CLIENTS, LIMIT_S, Assigned
 from tests.anomalies.history import Operation, Outcome, Read
 from tests.anomalies.recorder import Recorder
+from tests.faults.harness.child import end_with_parent
 
 _MARK = "member: "
 """Begins this process's lines: libraries may print others."""
@@ -169,14 +169,9 @@ async def _print_result(call: Awaitable[Any]) -> None:
     await asyncio.sleep(_PAUSE_AFTER_ERROR_S if error else _PACE_S)
 
 
-def _end_with_parent() -> None:
-    sys.stdin.read()
-    os._exit(1)
-
-
 def main() -> None:
     """Poll and commit until this process is killed, or its parent ends."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     asyncio.run(_run(MemberTask(**json.loads(sys.argv[1]))))
 
 
