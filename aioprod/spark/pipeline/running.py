@@ -12,6 +12,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _POLL_S = 0.1
 _SOURCE_LIMIT_S = 20.0
+_STARTS = 3
+_SLOW_PYTHON = "Python worker failed to connect back"
 _PYTHON_STACK = "Traceback (most recent call last):"
 # Spark refuses these before it calls aioprod, without saying what to use instead.
 _CURES = {
@@ -48,9 +50,7 @@ def run_queries(
     queries: list[StreamingQuery] = []
     try:
         for writer in writers:
-            with starting():
-                queries.append(writer.start())
-            _wait_for_source(queries[-1])
+            _start(writer, queries, starting)
         _wait(queries, stop, None if follow else timeout_s)
     except KeyboardInterrupt:
         if not follow:
@@ -61,10 +61,25 @@ def run_queries(
     return queries
 
 
-def _wait_for_source(query: StreamingQuery) -> None:
-    """Wait until a query's source is running. Spark fails a query whose Python process has not
-    started within 10 s, which can happen if several start at once.
+def _start(
+    writer: DataStreamWriter,
+    queries: list[StreamingQuery],
+    starting: Callable[[], AbstractContextManager[None]],
+) -> None:
+    """Start a query, and add it to the others. Spark fails a query if its Python process has not
+    connected within 10 s, and has no setting for it: on a busy machine, start the query again.
     """
+    for attempt in range(1, _STARTS + 1):
+        with starting():
+            queries.append(writer.start())
+        _wait_for_source(queries[-1])
+        if attempt == _STARTS or _SLOW_PYTHON not in str(queries[-1].exception()):
+            return
+        queries.pop()
+
+
+def _wait_for_source(query: StreamingQuery) -> None:
+    """Wait until a query's source is running: several that start at once are slower."""
     deadline = time.monotonic() + _SOURCE_LIMIT_S
     while (
         query.isActive
