@@ -12,6 +12,9 @@ typedef struct {
     PyObject *topic_class, *sticky_class, *partition_class, *batch_class, *writer_class;
 } FastPath;
 
+/* The limit of timestamps, as in fast_path.py. */
+static const int64_t FAR_MS = (int64_t)1 << 62;
+
 static PyTypeObject *fast_path_type;
 static PyObject *no_headers, *may_append_name;
 
@@ -167,15 +170,57 @@ encode_headers(FastPath *self, PyObject *headers)
     return block;
 }
 
+/* When a record is sent, and its timestamp if one was given. */
+typedef struct {
+    double now_s;
+    int64_t timestamp;
+    int is_given;
+} Time;
+
 static int
-time_of(FastPath *self, double *now_s)
+read_clock(FastPath *self, double *now_s)
 {
     PyObject *given = PyObject_CallNoArgs(self->clock);
     if (given == NULL)
         return -1;
     *now_s = PyFloat_AsDouble(given);
     Py_DECREF(given);
-    return *now_s == -1 && PyErr_Occurred() ? -1 : 0;
+    return *now_s == -1 && PyErr_Occurred() ? -1 : 1;
+}
+
+/* Read the timestamp, or the clock if there is none: 1; 0 if the slow path has to refuse it; -1
+ * with an exception. */
+static int
+time_of(FastPath *self, PyObject *timestamp_ms, Time *time)
+{
+    int overflow;
+    time->is_given = timestamp_ms != Py_None;
+    if (!time->is_given)
+        return read_clock(self, &time->now_s);
+    if (!PyLong_CheckExact(timestamp_ms))
+        return 0;
+    time->timestamp = PyLong_AsLongLongAndOverflow(timestamp_ms, &overflow);
+    return !overflow && time->timestamp >= -FAR_MS && time->timestamp < FAR_MS;
+}
+
+static int
+check_loop(FastPath *self)
+{
+    PyObject *answer = PyObject_CallNoArgs(self->check);
+    Py_XDECREF(answer);
+    return answer == NULL ? -1 : 0;
+}
+
+/* Check the event loop if it was not checked in this millisecond, and set the time of the next
+ * record; -1 with an exception. */
+static int
+set_time_of_next(FastPath *self, RecordBuffer *writer, const Time *time)
+{
+    if (time->is_given)
+        return check_loop(self) < 0 ? -1 : set_timestamp(writer, time->timestamp);
+    if (time->now_s < writer->until_s)
+        return 0;
+    return check_loop(self) < 0 ? -1 : set_time(writer, time->now_s);
 }
 
 /* Whether the producer's status admits records; -1 with an exception. */
@@ -190,18 +235,10 @@ may_append(FastPath *self)
     return is_true;
 }
 
-static int
-check_loop(FastPath *self)
-{
-    PyObject *answer = PyObject_CallNoArgs(self->check);
-    Py_XDECREF(answer);
-    return answer == NULL ? -1 : 0;
-}
-
 /* Put a record into an open batch. Return its delivery; None if it has to wait. */
 static PyObject *
 append_to(FastPath *self, Place *place, PyObject *key, PyObject *value, PyObject *block,
-          Py_ssize_t bound, double now_s)
+          Py_ssize_t bound, const Time *time)
 {
     RecordBuffer *writer = place->writer;
     if (writer->size + bound > place->batch->open_until || writer->kind != kind_of(key, block))
@@ -209,7 +246,7 @@ append_to(FastPath *self, Place *place, PyObject *key, PyObject *value, PyObject
     int admitted = may_append(self);
     if (admitted < 1)
         return admitted < 0 ? NULL : Py_NewRef(Py_None);
-    if (now_s >= writer->until_s && (check_loop(self) < 0 || set_time(writer, now_s) < 0))
+    if (set_time_of_next(self, writer, time) < 0)
         return NULL;
     PyObject *delivery = new_delivery(place->batch, writer->count);
     if (delivery != NULL && encode_record(writer, key, value, block, bound) < 0)
@@ -219,24 +256,25 @@ append_to(FastPath *self, Place *place, PyObject *key, PyObject *value, PyObject
 
 static PyObject *
 append_at(FastPath *self, PyObject *name, PyObject *key, PyObject *value, PyObject *block,
-          PyObject *partition)
+          PyObject *partition, PyObject *timestamp_ms)
 {
-    double now_s;
+    Time time;
     Place place;
-    if (time_of(self, &now_s) < 0)
-        return NULL;
-    int found = find_place(self, name, key, partition, &place);
-    if (found < 1) {
+    int found = time_of(self, timestamp_ms, &time);
+    if (found < 1)
+        return found < 0 ? NULL : Py_NewRef(Py_None);
+    found = find_place(self, name, key, partition, &place);
+    if (found < 1 || (place.batch == NULL && time.is_given)) {
         leave(&place);
         return found < 0 ? NULL : Py_NewRef(Py_None);
     }
     Py_ssize_t bound = bound_of(key, value, block);
     PyObject *delivery
         = place.batch != NULL
-              ? append_to(self, &place, key, value, block, bound, now_s)
+              ? append_to(self, &place, key, value, block, bound, &time)
               : PyObject_CallFunction(self->take_first, "OOOOnd", place.partition,
                                       key == NULL ? Py_None : key, value,
-                                      block == NULL ? no_headers : block, bound, now_s);
+                                      block == NULL ? no_headers : block, bound, time.now_s);
     leave(&place);
     return delivery;
 }
@@ -245,8 +283,8 @@ static PyObject *
 append(PyObject *object, PyObject *const *args, Py_ssize_t given)
 {
     FastPath *self = (FastPath *)object;
-    if (given != 5) {
-        PyErr_Format(PyExc_TypeError, "append() takes 5 arguments, not %zd", given);
+    if (given != 6) {
+        PyErr_Format(PyExc_TypeError, "append() takes 6 arguments, not %zd", given);
         return NULL;
     }
     PyObject *topic = args[0], *value = args[1], *key = args[2];
@@ -259,7 +297,8 @@ append(PyObject *object, PyObject *const *args, Py_ssize_t given)
         PyErr_Clear();
         Py_RETURN_NONE;
     }
-    PyObject *delivery = append_at(self, topic, key == Py_None ? NULL : key, value, block, args[4]);
+    PyObject *delivery
+        = append_at(self, topic, key == Py_None ? NULL : key, value, block, args[4], args[5]);
     Py_XDECREF(block);
     return delivery;
 }

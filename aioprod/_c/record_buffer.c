@@ -242,6 +242,17 @@ set_time(RecordBuffer *self, double now_s)
     return 0;
 }
 
+int
+set_timestamp(RecordBuffer *self, int64_t timestamp)
+{
+    if (timestamp == self->timestamp)
+        return 0;
+    if (start_run(self, timestamp) < 0)
+        return -1;
+    self->until_s = 0;
+    return 0;
+}
+
 /* -- records ------------------------------------------------------------------------------------ */
 
 /* The bytes of a field that is not NULL; NULL is a null. */
@@ -337,12 +348,7 @@ add(PyObject *object, PyObject *const *args, Py_ssize_t given)
     int kind = value == NULL ? NOTHING : kind_of(key, headers);
     if (kind != self->kind)
         count_exactly(self);
-    if (timestamp != self->timestamp) {
-        if (start_run(self, timestamp) < 0)
-            return NULL;
-        self->until_s = 0;
-    }
-    if (encode(self, key, value, headers) < 0)
+    if (set_timestamp(self, timestamp) < 0 || encode(self, key, value, headers) < 0)
         return NULL;
     if (value == NULL)
         count_exactly(self);

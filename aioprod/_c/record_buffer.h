@@ -61,6 +61,9 @@ bound_of(PyObject *key, PyObject *value, PyObject *headers)
 /* Set the time of the next records; -1 with an exception. */
 int set_time(RecordBuffer *self, double now_s);
 
+/* Set the timestamp of the next records, which is not the time; -1 with an exception. */
+int set_timestamp(RecordBuffer *self, int64_t timestamp);
+
 /* Encode a record after the others: value is bytes; so are key and headers, or NULL. `bound` is
  * what it counts in size. -1 with an exception, and nothing has changed. */
 int encode_record(RecordBuffer *self, PyObject *key, PyObject *value, PyObject *headers,

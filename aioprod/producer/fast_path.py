@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aioprod.native import accelerated
+from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.delivery import Delivery
 from aioprod.producer.partition_queue import PartitionQueue, Topic
 from aioprod.producer.partitioner import key_hash
@@ -19,6 +20,7 @@ from aioprod.protocol.record_buffer import (
 )
 from aioprod.protocol.record_encoder import NO_HEADERS
 
+_FAR_MS = 2**62  # the limit of timestamps, also in fast_path.c
 TakeFirst = Callable[[PartitionQueue, bytes | None, bytes, bytes, int, float], Delivery | None]
 
 
@@ -29,8 +31,8 @@ class FastPath:
     Args:
         topics: the topics whose records need not wait, by name.
         clock: returns seconds since 1970.
-        check: called before the first record of each millisecond, and raises if the call comes from
-            another event loop.
+        check: called before the first record of each millisecond, and before each record that has
+            a timestamp; raises if the call comes from another event loop.
         status: asked for each record whether it may be appended; None if it always may.
         encode_headers: encodes a record's headers, if it has any.
         take_first: called with a record for a partition without an open batch: partition, key,
@@ -57,10 +59,10 @@ class FastPath:
         self._take_first = take_first
 
     def append(
-        self, topic: Any, value: Any, key: Any, headers: Any, partition: Any, /
+        self, topic: Any, value: Any, key: Any, headers: Any, partition: Any, timestamp_ms: Any, /
     ) -> Delivery | None:
-        """Put a record into a batch, of the key's partition if none is given. Return None if it may
-        have to wait, or if it is invalid: the slow path raises the error.
+        """Put a record into a batch, of the key's partition by default. Return None if it may have
+        to wait, is invalid (the slow path raises), or would open a batch with a timestamp.
 
         Raises:
             KafkaError: if the producer accepts no records.
@@ -74,8 +76,12 @@ class FastPath:
         except (TypeError, ValueError):
             return None
         # Users' code may run up to here; few calls from here on, which take half of the time.
-        clock = self._clock  # called as a method it takes longer
-        now = clock()
+        now: float | None = None
+        if timestamp_ms is None:
+            clock = self._clock  # called as a method it takes longer
+            now = clock()
+        elif type(timestamp_ms) is not int or not -_FAR_MS <= timestamp_ms < _FAR_MS:
+            return None
         try:
             known = self._topics[topic]
         except (KeyError, TypeError):
@@ -85,36 +91,42 @@ class FastPath:
         elif type(partition) is not int or not 0 <= partition < known.count:
             return None
         queue = known.queues[partition]
-        if key is None:
-            kind, size = KEYLESS, len(value) + KEYLESS_OVERHEAD
-        else:
+        kind, size = KEYLESS, len(value) + KEYLESS_OVERHEAD
+        if key is not None:
             kind, size = KEYED, len(value) + len(key) + RECORD_OVERHEAD
         if block is not NO_HEADERS:
             kind, size = kind | WITH_HEADERS, size + len(block)
         batch = queue.open
         if batch is None:
-            return self._take_first(queue, key, value, block, size, now)
-        writer = batch.writer
-        size += writer.size
-        if (
-            size > batch.open_until
-            or writer.kind != kind
-            or not (self._status is None or self._status.may_append)
-        ):
+            return None if now is None else self._take_first(queue, key, value, block, size, now)
+        size += (writer := batch.writer).size
+        fits = size <= batch.open_until and writer.kind == kind
+        if not fits or not (self._status is None or self._status.may_append):
             return None
+        if now is None:
+            return self._append_at(batch, key, value, block, timestamp_ms)
         if now >= writer.until_s:
             self._check()  # once a millisecond costs nothing
             writer.at(now)
-        if kind:  # not the usual one, KEYLESS
-            if key is not None:
-                writer.keys.append(key)
-            if block is not NO_HEADERS:
-                writer.headers.append(block)
+        if key is not None:
+            writer.keys.append(key)
+        if block is not NO_HEADERS:
+            writer.headers.append(block)
         writer.values.append(value)
         writer.size = size
         delivery = Delivery()
         delivery._batch, delivery._index = batch, (index := writer.count)
         writer.count = index + 1
+        return delivery
+
+    def _append_at(
+        self, batch: ProducerBatch, key: bytes | None, value: bytes, block: bytes, timestamp_ms: int
+    ) -> Delivery:
+        """Put a record with a timestamp into a batch that has room for it."""
+        self._check()
+        batch.writer.add(timestamp_ms, key, value, block)
+        delivery = Delivery()
+        delivery._batch, delivery._index = batch, batch.writer.count - 1
         return delivery
 
     def close(self) -> None:

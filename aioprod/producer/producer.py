@@ -245,9 +245,9 @@ class Producer(TransactionInterface, Uncopyable, Generic[K_contra, V_contra]):
         Raises:
             KafkaError: if the record is not accepted; docs/producer.md lists the errors.
         """
-        if timestamp_ms is None and partition_key is None:
+        if partition_key is None:
             append = self._append  # called as a method it takes longer
-            delivery = append(topic, value, key, headers, partition)
+            delivery = append(topic, value, key, headers, partition, timestamp_ms)
             if delivery is not None:
                 return delivery
         rest = (value, key, partition, timestamp_ms, headers, partition_key)
@@ -268,9 +268,9 @@ class Producer(TransactionInterface, Uncopyable, Generic[K_contra, V_contra]):
         """Send a record and wait until it is stored: at most ``max_block_ms`` and
         ``delivery_timeout_ms``. Arguments and errors are those of :meth:`send` and of the delivery.
         """
-        if timestamp_ms is None and partition_key is None:  # as send() does, without a coroutine
+        if partition_key is None:  # as send() does, without a coroutine
             append = self._append
-            delivery = append(topic, value, key, headers, partition)
+            delivery = append(topic, value, key, headers, partition, timestamp_ms)
             if delivery is not None:
                 return await delivery
         return await (

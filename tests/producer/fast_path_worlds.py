@@ -109,11 +109,17 @@ class World:
     # -- what it did -------------------------------------------------------------------------------
 
     def append(
-        self, topic: Any, value: Any, key: Any = None, headers: Any = (), partition: Any = None
+        self,
+        topic: Any,
+        value: Any,
+        key: Any = None,
+        headers: Any = (),
+        partition: Any = None,
+        timestamp_ms: Any = None,
     ) -> object:
         """Return the place of the record, what is returned in its place, or the error's type."""
         try:
-            delivery = self.path.append(topic, value, key, headers, partition)
+            delivery = self.path.append(topic, value, key, headers, partition, timestamp_ms)
         except BaseException as error:
             return type(error)
         if delivery is None or isinstance(delivery, str):

@@ -185,6 +185,30 @@ async def test_deliveries_show_their_outcome_and_cannot_be_changed(broker: Embed
                     setattr(outcome, name, None)
 
 
+async def test_records_with_timestamps_join_an_open_batch(broker: EmbeddedCluster) -> None:
+    rng = random.Random(5)
+    stamps = [rng.choice([None, 0, 5, 2**40, rng.randrange(2**40)]) for _ in range(300)]
+    async with Producer(broker.bootstrap_servers, linger_ms=50, clock=lambda: 1_700.0) as producer:
+        await producer.partitions_for("t")
+        first = await producer.send("t", b"first", b"key")
+        with patch.object(producer._intake, "take", wraps=producer._intake.take) as slow:
+            sent = [
+                await producer.send(
+                    "t", b"x", b"key", timestamp_ms=stamp, headers=[("n", b"v")] * at
+                )
+                for at in (0, 1)
+                for stamp in stamps
+            ]
+            for refused in (True, 2**62, "5"):
+                with pytest.raises(SerializationError, match="timestamp_ms"):
+                    await producer.send("t", b"x", b"key", timestamp_ms=refused)  # type: ignore[arg-type]
+        places = [await each for each in (first, *sent)]
+    expected = [1_700_000, *(1_700_000 if each is None else each for each in stamps * 2)]
+    assert [place.timestamp for place in places] == expected
+    assert [record.timestamp for record in broker.records("t")] == expected
+    assert slow.call_count == 3 + 1  # those that are refused, and the first one with headers
+
+
 # -- the first record of a batch -------------------------------------------------------------------
 
 

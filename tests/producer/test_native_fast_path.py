@@ -33,6 +33,10 @@ PARTITIONS: list[Any] = [
     *[0, 0, 1, 2, 2, 3, 4, 5, -1, 1 << 31, 1 << 63, 1 << 64, -(1 << 64)],
     *[True, False, 1.0, "1", b"", Raising(ValueError)],
 ]
+TIMESTAMPS: list[Any] = [
+    *[BASE, BASE, BASE + 1, BASE + 7, BASE - 3, 0, -1, (1 << 62) - 1, 1 << 62, -(1 << 62)],
+    *[-(1 << 62) - 1, 1 << 63, -(1 << 63), 1 << 64, True, 1.0, "1", Raising(ValueError)],
+]
 ERRORS = [ValueError, TypeError, KeyError, ZeroDivisionError, KeyboardInterrupt]
 ODD_TIMES = [1_700_000_001, True, 0.0, -1.0, -0.0004, math.nan, math.inf, -math.inf, 9.3e15, 1e300]
 
@@ -70,7 +74,8 @@ def some_record(rng: random.Random) -> tuple[Any, ...]:
     if rng.random() < 0.05:
         key = rng.choice(OTHERS)
     partition = rng.choice([None, None, None, *PARTITIONS])
-    return topic, value, key, headers, partition
+    timestamp_ms = rng.choice([None, None, None, *TIMESTAMPS])
+    return topic, value, key, headers, partition, timestamp_ms
 
 
 def change(world: World, name: str, *given: Any) -> None:
@@ -117,10 +122,10 @@ def test_both_do_the_same(seed: int) -> None:
             for world in worlds:
                 change(world, *act)
             continue
-        topic, value, key, headers, partition = record = some_record(rng)
+        topic, value, key, headers, *rest = record = some_record(rng)
         for _ in range(rng.choice([1, 1, 2, 5])):
             results = [
-                world.append(topic, value, key, HEADERS[headers](), partition) for world in worlds
+                world.append(topic, value, key, HEADERS[headers](), *rest) for world in worlds
             ]
             assert results[0] == results[1], record
             assert ours.log == theirs.log
@@ -169,6 +174,26 @@ def test_a_given_partition_is_taken_in_place_of_that_of_the_key() -> None:
         world.topics["t"].count = 2  # the topic was made again
         assert world.append("t", b"third", None, (), 2) is None
         assert len(world.batches) == batches
+
+
+def test_a_record_with_a_timestamp_joins_an_open_batch() -> None:
+    for world in (World(pure=True), World()):
+        assert world.append("t", b"first", None, (), 0, BASE + 5) is None  # it would open the batch
+        assert world.append("t", b"first", None, (), 0) == (0, 0)
+        stamps = [BASE + 5, BASE + 5, None, BASE - 2, None]
+        for number, timestamp_ms in enumerate(stamps, 1):
+            assert world.append("t", b"next", None, (), 0, timestamp_ms) == (0, number)
+        calls = [call[0] for call in world.log]
+        # The clock is not read for a timestamp; the time after a timestamp is set again.
+        assert [calls.count(name) for name in ("clock", "check", "status")] == [3, 3 + 2, 5]
+        runs = world.batches[0].writer.timestamp_runs
+        assert [*map(list, runs)] == [
+            [0, 1, 3, 4, 5],
+            [BASE, BASE + 5, BASE, BASE - 2, BASE],
+        ]
+        for refused in (1 << 62, -(1 << 62) - 1, True, 1.5):
+            assert world.append("t", b"refused", None, (), 0, refused) is None
+        world.assert_whole()
 
 
 class Text(str):

@@ -39,19 +39,28 @@ WRONG: list[tuple[Callable[[Any], object], type[Exception]]] = [
     (lambda world: setattr(world.path, "append", None), AttributeError),
     (lambda world: world.path.append(), TypeError),
     (lambda world: world.path.append("t", b"v", None, ()), TypeError),
-    (lambda world: world.path.append("t", b"v", None, (), None, ()), TypeError),
+    (lambda world: world.path.append("t", b"v", None, (), None, None, ()), TypeError),
     (lambda world: world.path.append("t", b"v", key=None, headers=()), TypeError),
     (lambda world: world.path.close(1), TypeError),
-    (lambda world: world.path_of(clock=None).append("t", b"v", None, (), None), TypeError),
-    (lambda world: world.path_of(clock=lambda: None).append("t", b"v", None, (), None), TypeError),
-    (lambda world: world.path_of(clock=lambda: "now").append("t", b"v", None, (), None), TypeError),
+    (lambda world: world.path_of(clock=None).append("t", b"v", None, (), None, None), TypeError),
     (
-        lambda world: world.path_of(clock=lambda: 10**400).append("t", b"v", None, (), None),
+        lambda world: world.path_of(clock=lambda: None).append("t", b"v", None, (), None, None),
+        TypeError,
+    ),
+    (
+        lambda world: world.path_of(clock=lambda: "now").append("t", b"v", None, (), None, None),
+        TypeError,
+    ),
+    (
+        lambda world: world.path_of(clock=lambda: 10**400).append("t", b"v", None, (), None, None),
         OverflowError,
     ),
-    (lambda world: world.path_of(check=5).append("t", b"v", None, (), None), TypeError),
-    (lambda world: world.path_of(status=5).append("t", b"v", None, (), None), AttributeError),
-    (lambda world: world.path_of(take_first=5).append("one", b"v", None, (), None), TypeError),
+    (lambda world: world.path_of(check=5).append("t", b"v", None, (), None, None), TypeError),
+    (lambda world: world.path_of(status=5).append("t", b"v", None, (), None, None), AttributeError),
+    (
+        lambda world: world.path_of(take_first=5).append("one", b"v", None, (), None, None),
+        TypeError,
+    ),
     (lambda world: world.path_of(take_first=nothing).append("one", b"v"), TypeError),
     (lambda world: copy.copy(world.path), TypeError),
     (lambda world: copy.copy(world.batches[0]), TypeError),
@@ -92,7 +101,7 @@ def test_wrong_arguments_raise(number: int) -> None:
 def test_headers_that_are_not_encoded_to_bytes_are_refused(block: Any) -> None:
     world = with_open_batch()
     path = world.path_of(encode_headers=lambda _: block)
-    assert path.append("t", b"v", None, ["header"], None) is None
+    assert path.append("t", b"v", None, ["header"], None, None) is None
     world.assert_whole()
 
 
@@ -301,6 +310,7 @@ PLACES: dict[str, Callable[[World, Callable[[], object]], Any]] = {
     "status": lambda world, code: world.hooks.update(status=code),
     "answer": lambda world, code: setattr(world, "admits", Truth(code)),
     "check": lambda world, code: world.hooks.update(check=code),
+    "check for a timestamp": lambda world, code: world.hooks.update(check=code),
     "first": lambda world, code: world.hooks.update(first=code),
     "names": lambda world, code: world.topics.update({name_that_runs(code): None}),
 }
@@ -342,7 +352,8 @@ def test_users_code_may_do_anything_meanwhile(deed: str, place: str, raising: bo
         given = PLACES[place](world, code)
         headers = () if given is None else given
     key = b"key" if place == "first" else None
-    result = world.append("t", b"second", key, headers)
+    timestamp_ms = BASE + 9 if place == "check for a timestamp" else None
+    result = world.append("t", b"second", key, headers, None, timestamp_ms)
     assert has_run
     if raising:
         assert result is ZeroDivisionError
@@ -376,7 +387,7 @@ def test_a_batch_that_ends_meanwhile_is_freed_behind_it() -> None:
         assert not freed
 
     world.hooks["check"] = check
-    delivery = world.path.append("t", b"second", None, (), None)
+    delivery = world.path.append("t", b"second", None, (), None, None)
     assert not freed and delivery._index == 1
     del delivery
     assert freed == [2]
@@ -392,7 +403,7 @@ def test_a_path_in_a_cycle_is_freed() -> None:
         __slots__ = ("path",)
 
         def __del__(self) -> None:
-            died.append(self.path.append("t", b"v", None, (), None))
+            died.append(self.path.append("t", b"v", None, (), None, None))
 
     class Batch(accelerator().BatchFields):  # type: ignore[misc]
         __slots__ = ("__weakref__",)
@@ -472,13 +483,15 @@ def test_an_append_leaks_no_references() -> None:
     gc.collect()  # what other tests have left counts, too
     before = [sys.getrefcount(item) for item in objects]
     for _ in range(2_000):
-        path.append("t", value, None, (), None)
-        path.append("t", value, None, headers, None)
-        path.append("t", value, None, usual, None)
-        path.append("t", value, key, [*usual, ("\ud800", key)], None)
-        path.append("t", value, key, (), None)
-        path.append("t", value, key, headers, None)
-        path.append("new", value, key, headers, None)
+        path.append("t", value, None, (), None, None)
+        path.append("t", value, None, headers, None, None)
+        path.append("t", value, None, usual, None, None)
+        path.append("t", value, key, [*usual, ("\ud800", key)], None, None)
+        path.append("t", value, key, (), None, None)
+        path.append("t", value, key, headers, None, None)
+        path.append("t", value, None, (), None, 1_700_000_000_000)
+        path.append("t", value, None, (), None, 1 << 64)
+        path.append("new", value, key, headers, None, None)
     gc.collect()
     after = [sys.getrefcount(item) for item in objects]
     del path
