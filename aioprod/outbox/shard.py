@@ -43,6 +43,7 @@ _POSITION = TopicPartition(POSITIONS_TOPIC, 0)
 _TOPIC = 1 + COLUMNS.index("topic")
 _CLOSE_MS = 2_000
 _TRANSACTION_TIMEOUT_MS = 10_000
+_RETRY_MS = 5
 _MAX_REQUEST_BYTES = 64 * 1024 * 1024  # the topic's limit applies
 _MOST_LOGGED = 10_000
 _OUTCOME_LIMIT_S = 60.0
@@ -103,6 +104,9 @@ class Shard:
         #: The transactional id, and the group of the position.
         self._id = f"aioprod-outbox-{settings.name}-{claim.shard}"
         sending: dict[str, Any] = {
+            # Kafka refuses the position while the coordinator ends the last transaction, which
+            # takes milliseconds.
+            "retry_backoff_ms": _RETRY_MS,
             **settings.client,
             "transactional_id": self._id,
             "transaction_timeout_ms": _TRANSACTION_TIMEOUT_MS,

@@ -229,7 +229,9 @@ async def test_rows_that_kafka_refuses(
 async def test_a_step_reads_no_more_rows_than_it_takes(
     server: str, database: asyncpg.Connection[Any]
 ) -> None:
-    """The planner estimates well, also before the first ANALYZE, and does not compile."""
+    """The planner estimates well, also before the first ANALYZE, and does not compile. It also uses
+    the index if only few rows are left of many.
+    """
     records = [ProducerRecord(TOPIC, b"x" * 100, b"%d" % (each % 50)) for each in range(20_000)]
     async with database.transaction():
         await Outbox().add_many(database, records)
@@ -245,6 +247,10 @@ async def test_a_step_reads_no_more_rows_than_it_takes(
     opened = make_database(server)
     await opened.open()
     assert await opened.transact(one("SHOW jit")) == [("off",)]
+    await database.execute("DELETE FROM aioprod_outbox WHERE id <= 19900")
+    await database.execute("ANALYZE")
+    plan = "\n".join(row[0] for row in await opened.transact(one(f"EXPLAIN {statement}")))
+    assert "Index Scan using aioprod_outbox_pkey" in plan and "Sort" not in plan, plan
     await opened.close()
 
 

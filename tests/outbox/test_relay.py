@@ -14,14 +14,17 @@ from typing import Any, cast
 import aiosqlite
 import pytest
 
-from aioprod import ConfigError, Producer, ProducerRecord, SerializationError
+from aioprod import ConfigError, ErrorCode, Producer, ProducerRecord, SerializationError
+from aioprod.cluster.retry import retry
 from aioprod.outbox import Outbox, OutboxError, OutboxRelay, ddl
 from aioprod.outbox.databases import SqliteDatabase, make_database
 from aioprod.outbox.shard import Shard
 from aioprod.outbox.steps import Claim, Step, Steps, TakenOver
 from aioprod.preparation import NotPrepared
+from aioprod.producer.transactions import calls
+from aioprod.protocol.api_keys import ApiKey
 from aioprod.serialization import JsonSerializer
-from aioprod.testing import EmbeddedCluster
+from aioprod.testing import EmbeddedCluster, fail
 from aioprod.types import Headers
 from tests.waiting import until
 
@@ -370,6 +373,33 @@ async def test_a_serializer_that_asks_a_registry_needs_an_event_loop(
         await outbox.add(database, TOPIC, b"2")
         outbox.add_blocking(database, [ProducerRecord(TOPIC, b"3")])
     assert database.execute("SELECT value FROM aioprod_outbox").fetchall() == [(b"2",), (b"3",)]
+
+
+@pytest.mark.parametrize(("settings", "first_ms"), [({}, 5), ({"retry_backoff_ms": 60}, 60)])
+async def test_it_waits_only_milliseconds_for_the_end_of_the_last_transaction(
+    broker: EmbeddedCluster,
+    path: str,
+    database: sqlite3.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, Any],
+    first_ms: int,
+) -> None:
+    pauses_ms: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses_ms.append(seconds * 1000)
+
+    monkeypatch.setattr(calls, "retry", partial(retry, sleep=sleep))
+    busy = fail(ErrorCode.CONCURRENT_TRANSACTIONS)
+    broker.on(ApiKey.TXN_OFFSET_COMMIT, busy, times=3)
+    broker.create_topic(TOPIC, 1)
+    await add(database, range(4))
+    await drain(relay_of(path, broker, **settings), database)
+    assert values(broker) == [b"0", b"1", b"2", b"3"]
+    # The backoff doubles, and varies by 20 %.
+    for number, pause_ms in enumerate(pauses_ms):
+        assert pause_ms == pytest.approx(first_ms * 2**number, rel=0.21)
+    assert len(pauses_ms) == 3
 
 
 async def test_a_rolled_back_row_is_not_sent(
