@@ -17,8 +17,10 @@ def test_all_parts_are_measured(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     sizes = ["--rows", "3000", "--repetitions", "1", "--seconds", "2", "--rounds", "1"]
+    sizes += ["--floor-rows", "10"]
     servers = ["--bootstrap", threaded_broker.bootstrap_servers]
     outbox.main([postgres_server.url, *servers, *sizes, "--per-second", "50"])
     output = capsys.readouterr().out
-    for part in ("shards=1", "shards=4", "without a database", "p99", "1000 rows in a call"):
+    parts = ("shards=1", "shards=4", "without a database", "floor", "acknowledged", "reader")
+    for part in (*parts, "1000 rows in a call"):
         assert part in output
