@@ -19,6 +19,7 @@ from aioprod.processing.inbox import inbox as inbox_module
 from aioprod.processing.inbox.connections import begin, fetch
 from aioprod.processing.inbox.inbox import Fenced, Unavailable
 from aioprod.testing import EmbeddedCluster
+from tests.processing.inbox_processor import inbox_processor
 from tests.selection import by_default_each
 from tests.waiting import programs_per_core, until
 
@@ -154,7 +155,10 @@ async def _lose_connections(
             await lost[value].wait()
         await asyncio.sleep(0.005)
 
-    async with asyncio.timeout(120 * programs_per_core()), _processor(broker, inbox, handle):
+    async with (
+        asyncio.timeout(120 * programs_per_core()),
+        inbox_processor(broker, inbox, handle),
+    ):
         for value in begun:
             await begun[value].wait()
             ended = await database.fetchval(
@@ -187,7 +191,7 @@ async def test_cancelled_anywhere_each_record_is_handled_once(
                 insert = "INSERT INTO effects VALUES ($1) RETURNING value"
                 await fetch(inbox.connection, insert, int(record.value or b""))
 
-            return _processor(broker, inbox, handle, consumer={"session_timeout_ms": 6_000})
+            return inbox_processor(broker, inbox, handle, consumer={"session_timeout_ms": 6_000})
 
         for turn in range(6):
             wanted = len(await effects(database)) + 1
@@ -202,21 +206,6 @@ async def test_cancelled_anywhere_each_record_is_handled_once(
         async with running():
             await until_effects(database, number)
     assert await effects(database) == list(range(number))
-
-
-def _processor(
-    broker: EmbeddedCluster, inbox: Inbox, handle: Any, **more: Any
-) -> Processor[Any, Any]:
-    return Processor(
-        handle,
-        "orders",
-        bootstrap_servers=broker.bootstrap_servers,
-        group_id="g",
-        order="partition",
-        guarantee="exactly_once_in_database",
-        inbox=inbox,
-        **more,
-    )
 
 
 @pytest.mark.parametrize("library", ["url", "psycopg"])
@@ -238,7 +227,7 @@ async def test_a_handler_that_ends_the_transaction(
 
         with pytest.raises(InboxError, match="the handler has committed or rolled back"):
             async with asyncio.timeout(20):  # less than drain_timeout_ms
-                await _processor(broker, inbox, handle).run()
+                await inbox_processor(broker, inbox, handle).run()
     assert await database.fetchval("SELECT max(position) FROM aioprod_inbox") == -1
 
 
@@ -260,7 +249,7 @@ async def test_a_database_that_hangs_is_not_the_fault_of_a_record(
         rows: int = await database.fetchval("SELECT count(*) FROM aioprod_inbox")
         return rows == PARTITIONS
 
-    async with _processor(broker, inbox, handle, retry=RetryPolicy(attempts=1)):
+    async with inbox_processor(broker, inbox, handle, retry=RetryPolicy(attempts=1)):
         await until(are_assigned)
         async with database.transaction():
             await database.execute("LOCK TABLE aioprod_inbox")

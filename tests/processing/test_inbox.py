@@ -22,6 +22,7 @@ from aioprod.outbox import ddl as outbox_ddl
 from aioprod.processing import BatchProcessor, ProcessingError, Processor, Record, RetryPolicy
 from aioprod.processing.inbox import Inbox, InboxError, ddl, first_time
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
+from tests.processing.inbox_processor import fill
 from tests.waiting import until
 
 Raw = Record[bytes | None, bytes | None]
@@ -40,12 +41,6 @@ def database(path: str) -> Iterator[sqlite3.Connection]:
         connection.execute("CREATE TABLE effects (part integer, position integer, value text)")
         connection.commit()
         yield connection
-
-
-async def fill(servers: str, numbers: range) -> None:
-    async with Producer(servers) as producer:
-        records = [ProducerRecord("orders", b"%d" % n, partition=n % 2) for n in numbers]
-        await (await producer.send_many("orders", records)).wait()
 
 
 def effects(database: sqlite3.Connection) -> list[int]:

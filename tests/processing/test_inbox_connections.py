@@ -24,7 +24,7 @@ from sqlalchemy.ext.asyncio import (
 )
 from sqlalchemy.orm import Session
 
-from aioprod import Producer, ProducerRecord, TopicPartition
+from aioprod import TopicPartition
 from aioprod.database.address import database_address
 from aioprod.outbox import Outbox
 from aioprod.outbox import ddl as outbox_ddl
@@ -33,6 +33,7 @@ from aioprod.processing.inbox import Inbox, InboxError, ddl, first_time
 from aioprod.processing.inbox.connections import fetch, is_transient
 from aioprod.processing.inbox.databases import _Transaction
 from aioprod.testing import EmbeddedCluster
+from tests.processing.inbox_processor import fill, inbox_processor
 from tests.waiting import until
 
 Raw = Record[bytes | None, bytes | None]
@@ -71,12 +72,6 @@ def connect(request: pytest.FixtureRequest, engine: AsyncEngine) -> Any:
     return CONNECTIONS[request.param](engine)
 
 
-async def fill(servers: str, numbers: range) -> None:
-    async with Producer(servers) as producer:
-        records = [ProducerRecord("orders", b"%d" % n, partition=n % 2) for n in numbers]
-        await (await producer.send_many("orders", records)).wait()
-
-
 def effects(database: sqlite3.Connection) -> list[int]:
     return [value for (value,) in database.execute("SELECT value FROM effects ORDER BY value")]
 
@@ -87,16 +82,7 @@ def processor(
     async def simple(record: Raw) -> None:
         await inbox.connection.execute(text(_INSERT), {"value": int(record.value or b"")})
 
-    return Processor(
-        handle or simple,
-        "orders",
-        bootstrap_servers=broker.bootstrap_servers,
-        group_id="g",
-        order="partition",
-        guarantee="exactly_once_in_database",
-        inbox=inbox,
-        **more,
-    )
+    return inbox_processor(broker, inbox, handle or simple, **more)
 
 
 async def test_a_transaction_for_each_call(

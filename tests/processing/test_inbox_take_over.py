@@ -16,7 +16,8 @@ from aioprod.processing import Processor, Record
 from aioprod.processing.inbox import Inbox, InboxError, ddl
 from aioprod.processing.inbox.connections import fetch
 from aioprod.testing import EmbeddedCluster
-from tests.processing.test_inbox import effects, fill
+from tests.processing.inbox_processor import fill, inbox_processor
+from tests.processing.test_inbox import effects
 from tests.waiting import until
 
 Member = Processor[bytes | None, bytes | None]
@@ -69,16 +70,7 @@ def make(broker: EmbeddedCluster, given: Any) -> Make:
             insert = "INSERT INTO effects VALUES ($1, $2, $3) RETURNING value"
             await fetch(inbox.connection, insert, *values)
 
-        return Processor(
-            handle,
-            "orders",
-            bootstrap_servers=broker.bootstrap_servers,
-            group_id="g",
-            order="partition",
-            guarantee="exactly_once_in_database",
-            inbox=inbox,
-            consumer=PROTOCOLS[protocol],
-        )
+        return inbox_processor(broker, inbox, handle, consumer=PROTOCOLS[protocol])
 
     return make
 
@@ -182,15 +174,8 @@ async def test_a_member_without_partitions_checks_the_database(
             return len(owner.assignment()) == 1
 
         await until(has_one)
-        member = Processor(
-            handle,
-            "orders",
-            **given,
-            order="partition",
-            guarantee="exactly_once_in_database",
-            inbox=Inbox(str(tmp_path / "empty.db")),
-            consumer=consumer,
-        )
+        empty = Inbox(str(tmp_path / "empty.db"))
+        member = inbox_processor(broker, empty, handle, consumer=consumer)
         await member.start()
 
         async def has_ended() -> bool:
