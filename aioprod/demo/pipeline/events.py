@@ -98,11 +98,11 @@ def parse_events(records: DataFrame) -> DataFrame:
 
 
 def dead_letters(records: DataFrame) -> DataFrame:
-    """Return the records that are not events, ready to be written, see
+    """Return the records that are not events, ready to be written and counted, see
     `aioprod.spark.pipeline.dead_letters`. ``records`` need the column ``headers`` (option
     ``includeHeaders``).
     """
-    return with_origin(judge_records(records), F.col("reason"))
+    return with_origin(judge_records(records), F.col("reason"), observed=True)
 
 
 def _reason() -> Column:

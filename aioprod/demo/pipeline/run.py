@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from aioprod.demo.pipeline.delays import (
@@ -21,7 +20,7 @@ from aioprod.demo.pipeline.options import PipelineOptions
 from aioprod.demo.pipeline.outputs import Outputs
 from aioprod.logs import Logger, get_logger
 from aioprod.spark.pipeline.running import run_queries
-from aioprod.spark.progress import DEAD_LETTERS, ProgressListener, QueryProgress
+from aioprod.spark.progress import ProgressListener, QueryProgress
 from aioprod.spark.session import register
 from aioprod.spark.signs import QuerySigns
 
@@ -128,9 +127,7 @@ def _writers(
     spark: SparkSession, options: PipelineOptions, outputs: Outputs, *, follow: bool
 ) -> list[DataStreamWriter]:
     events = parse_events(read_records(spark, options))
-    rejected = dead_letters(read_records(spark, options, headers=True)).observe(
-        DEAD_LETTERS, F.count(F.lit(1)).alias("rows")
-    )
+    rejected = dead_letters(read_records(spark, options, headers=True))
     # Spark offers Python sinks no output mode update, hence foreachBatch, which also lets one
     # aggregation feed Kafka and Parquet.
     writers = [
