@@ -16,6 +16,7 @@ from tests.anomalies.faults import FAULTS, SKEWED
 from tests.anomalies.injection import faketime_library
 from tests.anomalies.row import Row
 from tests.anomalies.soak_campaign import soak
+from tests.anomalies.workload import CALLERS
 from tests.faults.harness.cluster_control import SECONDS, controlled_cluster
 from tests.faults.harness.groups.runner import BROKER_SETTINGS
 
@@ -55,6 +56,13 @@ def main() -> int:
         help=f"the brokers' version, one of {', '.join(KAFKA_VERSIONS)}, or its begin, as 3.9 "
         "(default: %(default)s)",
     )
+    parser.add_argument(
+        "--callers",
+        type=int,
+        default=CALLERS,
+        help="tasks that send with each client's plain producer; each waits for its "
+        "acknowledgment and pauses for 10 ms (default: %(default)s)",
+    )
     parser.add_argument("--json", type=Path, help="add a line for each row to this file")
     parser.add_argument(
         "--soak",
@@ -82,7 +90,7 @@ def _campaigns(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> i
         CLIENTS[name].prepare()
     rows: list[Row] = []
     with controlled_cluster(BROKER_SETTINGS, len(clients), chosen.kafka) as cluster:
-        campaign = Campaign(*cluster, chosen.kafka)
+        campaign = Campaign(*cluster, chosen.kafka, chosen.callers)
         for seed in range(chosen.seed, chosen.seed + chosen.rounds):
             for fault in faults:
                 found = asyncio.run(campaign.run(fault, clients, seed, SECONDS))

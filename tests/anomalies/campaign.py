@@ -20,6 +20,7 @@ from tests.anomalies.injection import inject, restore
 from tests.anomalies.node_network import NodeNetwork
 from tests.anomalies.row import Row
 from tests.anomalies.schedule import Schedule, ScheduledRequests
+from tests.anomalies.workload import CALLERS
 from tests.faults.harness.cluster_control import NODES, PARTITIONS
 
 _LEAST_OPERATIONS = 100
@@ -35,9 +36,11 @@ class Campaign(CampaignControl):
         cluster: RealCluster,
         sockets: dict[tuple[int, int], socket.socket],
         kafka: str,
+        callers: int = CALLERS,
     ) -> None:
         super().__init__(cluster, sockets)
         self._kafka = kafka
+        self._callers = callers
 
     async def run(
         self, fault_name: str, clients: Sequence[str], seed: int, seconds: float
@@ -70,6 +73,7 @@ class Campaign(CampaignControl):
                     schedule.visits,
                     schedule.kills,
                     schedule.overdue,
+                    self._callers,
                 )
                 processes[client] = await stack.enter_async_context(ClientProcess.running(task))
             steps = await self._disturb(schedule, [*processes.values()], [*plans.values()])
@@ -84,6 +88,7 @@ class Campaign(CampaignControl):
                 seconds,
                 steps=steps,
                 requests=plans[client].done,
+                callers=self._callers,
                 **attributes,
             )
             for client, attributes in zip(processes, found, strict=True)

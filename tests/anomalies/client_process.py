@@ -24,7 +24,7 @@ from tests.anomalies.clients import CLIENTS
 from tests.anomalies.incarnations import keep_last_incarnation
 from tests.anomalies.row import judged
 from tests.anomalies.schedule import Visit
-from tests.anomalies.workload import Workload
+from tests.anomalies.workload import CALLERS, Workload
 
 _MARK = "anomalies: "
 """Begins this process's lines: libraries may print others."""
@@ -52,6 +52,7 @@ class Task:
     visits: Sequence[Visit] = ()
     kills: Sequence[Visit] = ()
     overdue: Sequence[float] = ()
+    callers: int = CALLERS
 
 
 class ClientProcess:

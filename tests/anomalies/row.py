@@ -33,6 +33,7 @@ class Row:
         errors: the number of the most frequent errors.
         steps: the faults of nodes and clients that were carried out.
         requests: the number of requests that got a fault.
+        callers: the number of tasks that sent with the plain producer.
     """
 
     client: str
@@ -48,6 +49,7 @@ class Row:
     errors: dict[str, int] = field(default_factory=dict)
     steps: list[str] = field(default_factory=list)
     requests: int = 0
+    callers: int = 2
 
     def as_json(self) -> dict[str, Any]:
         """Return the row for a JSON file."""

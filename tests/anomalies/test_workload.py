@@ -56,6 +56,27 @@ def test_a_history_with_moving_leaders_is_clean(client: str) -> None:
         assert [each.lifecycle for each in visitors][:: len(visitors) - 1] == [True, True]
 
 
+def test_the_choices_of_a_caller_do_not_depend_on_the_number_of_callers() -> None:
+    chosen = []
+    with EmbeddedCluster.in_thread() as cluster:
+        for topic, callers in (("few", 2), ("many", 12)):
+            cluster.create_topic(topic, PARTITIONS)
+            workload = Workload(
+                "aioprod", cluster.bootstrap_servers, topic, 60, seed=4, callers=callers
+            )
+            history = asyncio.run(workload.run(nothing))
+            assert_clean(history)
+            sent = [each for each in history.operations if each.client == "sender" and each.sends]
+            assert {each.caller for each in sent} == {*range(callers)}
+            chosen.append(
+                [
+                    [each.sends[0].partition[-1] for each in sent if each.caller == caller][:20]
+                    for caller in range(2)
+                ]
+            )
+    assert chosen[0] == chosen[1]
+
+
 def test_a_history_with_a_killed_member_is_clean() -> None:
     with EmbeddedCluster.in_thread() as cluster:
         cluster.create_topic("t", PARTITIONS)

@@ -39,8 +39,10 @@ TRANSACTION_MS = 6_000
 _EXPIRED_S = 3.0
 """In this time the coordinator notices that a transaction has expired, and aborts it."""
 _THREADS = 64
-"""More than a client that blocks uses, so that none of its calls waits for a thread."""
-_CALLERS = 2
+"""More than a client that blocks uses, beside those of its callers, so that none of its calls waits
+for a thread.
+"""
+CALLERS = 2
 
 Disturb = Callable[[], Coroutine[Any, Any, None]]
 
@@ -61,6 +63,7 @@ class Workload:
             time, counted likewise.
         overdue: moments after which the next transaction stays open past its timeout, counted
             likewise. If there are any, the timeout is that of ``TRANSACTION_MS``.
+        callers: the number of tasks that send with the plain sender.
 
     Attributes:
         killed: the number of members that have been killed.
@@ -80,6 +83,7 @@ class Workload:
         visits: Sequence[Visit] = (),
         kills: Sequence[Visit] = (),
         overdue: Sequence[float] = (),
+        callers: int = CALLERS,
     ) -> None:
         self._client = client
         self._servers = servers
@@ -95,6 +99,7 @@ class Workload:
         self._faults_over = asyncio.Event()
         self._overdue = sorted(overdue, reverse=True)
         self._transaction_ms = TRANSACTION_MS if overdue else None
+        self._callers = callers
         self._began = math.inf
         self._group = f"{topic}-group"
         self._values = 0
@@ -106,7 +111,9 @@ class Workload:
         """Run all clients. Once each of them works and ``begin`` has returned, something disturbs
         them. Go on until each sender has succeeded again, read to the end, and return the history.
         """
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS))
+        asyncio.get_running_loop().set_default_executor(
+            ThreadPoolExecutor(_THREADS + self._callers)
+        )
         new_sender, new_member = CLIENTS[self._client].load()
         members = {
             name: self._new_member(new_member, name)
@@ -126,7 +133,7 @@ class Workload:
                 ]
                 async with asyncio.TaskGroup() as sending:
                     sending.create_task(self._disturb(disturb, begin, new_member))
-                    for caller in range(_CALLERS):
+                    for caller in range(self._callers):
                         sending.create_task(self._send(sender, caller))
                     sending.create_task(self._transact(new_sender))
                 await self._finish_transactions()
@@ -163,7 +170,7 @@ class Workload:
 
     async def _until_working(self) -> None:
         """Wait until each sender's callers, and one of the members, have succeeded."""
-        callers = {*range(_CALLERS)}
+        callers = {*range(self._callers)}
         until = self._recorder.clock() + _WORKING_S
         while self._recorder.clock() < until:
             operations = self._recorder.history.operations
