@@ -6,6 +6,7 @@ import asyncio
 import functools
 import math
 import time
+from unittest.mock import AsyncMock
 from uuid import uuid4
 
 import pytest
@@ -20,7 +21,7 @@ from tests.anomalies.anomaly import PERMITTED
 from tests.anomalies.checker import check
 from tests.anomalies.client_process import ClientProcess, Task
 from tests.anomalies.clients import CLIENTS
-from tests.anomalies.history import Entry, History
+from tests.anomalies.history import Entry, History, Read
 from tests.anomalies.schedule import Visit
 from tests.anomalies.workload import PARTITIONS, Workload
 from tests.waiting import until
@@ -144,6 +145,34 @@ async def test_the_log_is_read_once_the_last_transaction_has_its_markers(
             await waiting
         await workload._add_log()
     assert workload._recorder.history.log == {"t/0": [Entry(0, 1, committed=True)]}
+
+
+@pytest.mark.parametrize("read", [0, 2, 5])
+async def test_members_read_on_while_they_get_records(
+    read: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that has left may come back for a session of 45 s if the coordinator fails."""
+    monkeypatch.setattr("tests.anomalies.workload.asyncio.sleep", AsyncMock())
+    workload = Workload("aioprod", "", "t", 0, seed=1, partitions=1)
+    recorder = workload._recorder
+    recorder.history.log = {"t/0": [Entry(value, value) for value in range(5)]}
+    now = 0.0
+
+    def clock() -> float:
+        """Every 60 s, a member gets a record, until it stalls."""
+        nonlocal now
+        now += 5.0
+        value, rest = divmod(now, 60.0)
+        if rest == 0 and value <= read:
+            operation = recorder.began("member-0", now, 1.0)
+            operation.reads = (Read("t/0", int(value) - 1, int(value) - 1),)
+        return now
+
+    recorder.clock = clock
+    async with asyncio.timeout(60):
+        await workload._wait_for_readers()
+    last = 60.0 * read
+    assert last + 90 <= now <= last + 100 if read < 5 else now == last
 
 
 async def test_a_process_judges_the_last_incarnation_of_its_topic() -> None:
