@@ -15,6 +15,8 @@ from tests.anomalies.row import Row
 
 MEASURED = Path(__file__).parent / "measured"
 """Files of lines that ``python -m tests.anomalies --json FILE`` wrote."""
+OURS = MEASURED / "aioprod"
+"""Those of aioprod alone. With more callers and on another day, its gaps can't be compared."""
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 PICTURE = PAGE.parent / "images" / "anomalies.svg"
 _MATRIX = re.compile(r"^\|fault\|aioprod\|aioprod-pure\|.*\n(?:\|.*\n)+", re.MULTILINE)
@@ -24,11 +26,11 @@ class PageError(Exception):
     """The page has no matrix."""
 
 
-def measured() -> list[Row]:
-    """Return all measured rows."""
+def measured(directory: Path = MEASURED) -> list[Row]:
+    """Return the measured rows of a directory's files."""
     return [
         Row(**json.loads(line))
-        for path in sorted(MEASURED.glob("*.jsonl"))
+        for path in sorted(directory.glob("*.jsonl"))
         for line in path.read_text(encoding="utf-8").splitlines()
     ]
 

@@ -10,7 +10,7 @@ import pytest
 from tests.anomalies.cells import arranged
 from tests.anomalies.chart import drawn
 from tests.anomalies.faults import FAULTS
-from tests.anomalies.report import PAGE, PICTURE, PageError, matrix, measured, with_matrix
+from tests.anomalies.report import OURS, PAGE, PICTURE, PageError, matrix, measured, with_matrix
 from tests.anomalies.row import Row
 
 
@@ -82,6 +82,17 @@ def test_the_page_names_what_was_measured() -> None:
         assert f"Kafka {each.kafka}" in page
         assert each.client.startswith("aioprod") or each.version in page
         assert f"seed {each.seed}" in page
+
+
+def test_ours_is_clean_in_a_million_operations() -> None:
+    rows = measured(OURS)
+    assert [each for each in rows if each.anomalies] == []
+    assert {each.fault for each in rows} == {*FAULTS}
+    schedules = {(each.fault, each.seed) for each in rows}
+    operations = sum(each.operations for each in rows)
+    assert len(schedules) >= 40 and operations >= 1_000_000
+    page = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert f"{operations:,} operations under {len(schedules)} schedules" in page
 
 
 def test_a_page_without_a_matrix_is_refused() -> None:

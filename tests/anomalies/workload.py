@@ -39,9 +39,7 @@ TRANSACTION_MS = 6_000
 _EXPIRED_S = 3.0
 """In this time the coordinator notices that a transaction has expired, and aborts it."""
 _THREADS = 64
-"""More than a client that blocks uses, beside those of its callers, so that none of its calls waits
-for a thread.
-"""
+"""More than a client that blocks uses, without its callers, so that no call waits for a thread."""
 CALLERS = 2
 
 Disturb = Callable[[], Coroutine[Any, Any, None]]
