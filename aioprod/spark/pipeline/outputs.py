@@ -11,9 +11,11 @@ from pyspark.sql import functions as F
 from aioprod import dead_letter_headers
 from aioprod.spark.progress import DEAD_LETTERS
 
-# Spark's observations are aggregates of constant size. Each of these has the newest dead letter
-# whose reason falls into it, so a micro-batch may lack the sample of a reason.
-_SAMPLES: Final = 8
+# Spark's observations are aggregates of constant size. Reasons are divided into groups by a hash;
+# a micro-batch has samples of two reasons of a group, the first and the last by their text. With
+# this salt, no group has more than two reasons of the demo or of a new project.
+_GROUPS: Final = 8
+_SALT: Final = 4
 _SAMPLE_LENGTH: Final = 200
 
 
@@ -53,12 +55,16 @@ def dead_letters(
 
 
 def _samples(reason: Column, value: str) -> Column:
+    """Return the newest dead letters of the first and of the last reason of each group."""
+    time, group = F.unix_millis("timestamp"), F.pmod(F.hash(F.lit(_SALT), reason), F.lit(_GROUPS))
     text = F.substring(F.make_valid_utf8(F.col(value).cast("string")), 1, _SAMPLE_LENGTH)
-    columns = (reason.alias("reason"), "topic", "partition", "offset", text.alias("value"))
-    sample = F.struct(F.unix_millis("timestamp").alias("timestamp"), *columns)
-    place = F.pmod(F.hash(reason), F.lit(_SAMPLES))
-    newest = (F.max(F.when(place == number, sample)) for number in range(_SAMPLES))
-    return F.array(*(F.to_json(each) for each in newest)).alias("samples")
+    more = ("topic", "partition", "offset", time.alias("timestamp"), text.alias("value"))
+    samples = []
+    for newest, order in ((F.min, -time), (F.max, time)):
+        sample = F.struct(reason.alias("reason"), order.alias("order"), *more)
+        found = (newest(F.when(group == number, sample)) for number in range(_GROUPS))
+        samples += [F.to_json(each.dropFields("order")) for each in found]
+    return F.array(*samples).alias("samples")
 
 
 def _header(name: str, value: Column) -> Column:
