@@ -158,7 +158,10 @@ class FrameReader:
                 return block
         # Rounded up, as the sizes of full responses differ by a few bytes.
         block = bytearray(-(-size // _BUFFER_BYTES) * _BUFFER_BYTES)
-        self._blocks = [block, *self._blocks[: _BLOCKS - 1]]
+        # Smaller blocks are outgrown. With glibc, freeing one also raises the size from which freed
+        # memory is returned to the system: large records would get new pages in each call.
+        kept = [other for other in self._blocks if len(other) >= len(block)]
+        self._blocks = [block, *kept[: _BLOCKS - 1]]
         return block
 
     def _continue_frame(self, frame: bytearray, end: int) -> int:

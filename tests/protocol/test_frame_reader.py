@@ -233,6 +233,18 @@ def test_memory_for_large_frames_is_limited_and_not_kept_after_a_small_frame() -
         tracemalloc.stop()
 
 
+def test_blocks_that_frames_outgrow_are_not_kept() -> None:
+    reader = FrameReader(MAX_REPLY_BYTES)
+    size = 16 * BUFFER_BYTES
+    tracemalloc.start()
+    try:
+        for times in (1, 2, 4):
+            large_frame(reader, times * size)
+            assert tracemalloc.get_traced_memory()[0] < (times + 1) * size
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize("received", [0, BUFFER_BYTES, 17 * BUFFER_BYTES])
 def test_a_closed_reader_keeps_no_large_frames(received: int) -> None:
     reader = FrameReader(MAX_REPLY_BYTES)
