@@ -19,6 +19,7 @@
 static PyMethodDef methods[] = {
     {"murmur2", murmur2, METH_O, murmur2_doc},
     {"parse_records", parse_records, METH_VARARGS, parse_records_doc},
+    {"record_starts", record_starts, METH_VARARGS, record_starts_doc},
     {"cut_records", cut_records, METH_VARARGS, cut_records_doc},
     {"key_partitions", key_partitions, METH_VARARGS, key_partitions_doc},
     {"row_digest", row_digest, METH_VARARGS, row_digest_doc},

@@ -12,6 +12,7 @@ uint32_t murmur2_of(const unsigned char *data, Py_ssize_t length);
 
 PyObject *murmur2(PyObject *module, PyObject *key);
 PyObject *parse_records(PyObject *module, PyObject *args);
+PyObject *record_starts(PyObject *module, PyObject *args);
 PyObject *cut_records(PyObject *module, PyObject *args);
 
 PyObject *key_partitions(PyObject *module, PyObject *args);
@@ -48,6 +49,6 @@ int add_produce(PyObject *module);
 
 extern const char murmur2_doc[], parse_records_doc[], cut_records_doc[],
     key_partitions_doc[], row_digest_doc[], join_batch_doc[], join_request_doc[],
-    read_places_doc[];
+    read_places_doc[], record_starts_doc[];
 
 #endif

@@ -50,6 +50,41 @@ store_record(Columns *columns, Py_ssize_t index, const Record *record, int64_t b
     return store(columns->headers, index, field_object(record->headers, record->headers_size));
 }
 
+const char record_starts_doc[] = "record_starts(data, start, end, count, /)\n--\n\n"
+             "As aioprod.protocol.arrow_reader.record_starts.";
+
+PyObject *
+record_starts(PyObject *module, PyObject *args)
+{
+    Py_buffer data;
+    Py_ssize_t start, end, count;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*nnn:record_starts", &data, &start, &end, &count))
+        return NULL;
+    /* A record takes at least a byte. */
+    PyObject *starts = NULL;
+    if (start < 0 || end < start || end > data.len || count < 0 || count > end - start)
+        starts = Py_NewRef(Py_None);
+    else if ((starts = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(int64_t)))) {
+        char *place = PyBytes_AsString(starts);
+        const unsigned char *bytes = data.buf, *at = bytes + start, *stop = bytes + end;
+        for (; count && at != NULL; count--, place += sizeof(int64_t)) {
+            int64_t position = at - bytes, length;
+            memcpy(place, &position, sizeof position);
+            if ((at = get(at, stop, &length)) != NULL) {
+                length = length < 0 ? ~length : length; /* its sign is checked later */
+                at = length > stop - at ? NULL : at + length;
+            }
+        }
+        if (at != stop) {
+            Py_DECREF(starts);
+            starts = Py_NewRef(Py_None);
+        }
+    }
+    PyBuffer_Release(&data);
+    return starts;
+}
+
 const char parse_records_doc[] = "parse_records(body, count, base_timestamp, /)\n--\n\n"
              "Parse the records of a batch: timestamps, keys, values, encoded headers (an empty tuple\n"
              "if there are none), the number of records with headers, and gaps, which are\n"

@@ -1,10 +1,11 @@
 """Reads record batches as columns: all records of many batches at once, with numpy and Arrow's C++.
 Imports both, which are optional, so import this module on demand.
 
-A record starts where the previous one ends. A short loop in Python finds the starts, or numpy if
-many records have the same length. Then each field of all records is read at once, at an array of
-positions. Arrow gathers keys and values: a column over the bytes of the batches has an element for
-each key, each value and the bytes between them, and every fourth element is selected.
+A record starts where the previous one ends. The accelerator finds the starts; without it a short
+loop in Python, or numpy if many records have the same length. Then each field of all records is
+read at once, at an array of positions. Arrow gathers keys and values: a column over the bytes of
+the batches has an element for each key, each value and the bytes between them, and every fourth
+element is selected.
 
 Invalid batches raise the same errors as in ``record_reader``, which reads records one by one.
 """
@@ -22,6 +23,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from aioprod.counts import counted
 from aioprod.errors import CorruptRecordError
+from aioprod.native import accelerated
 from aioprod.protocol.arrow_header_names import text_of_names
 from aioprod.protocol.batch_cursor import Batch
 from aioprod.protocol.record_batch import HEADER_SIZE, BatchHeader
@@ -112,7 +114,7 @@ def _in_one(
 # too.
 def _read_portion(data: bytes, batches: Sequence[_Batch], include_headers: bool) -> RecordArrays:
     reader = _Reader(data, batches)
-    number, position = reader.varints(np.array(_record_starts(data, batches), np.int64))
+    number, position = reader.varints(_record_starts(data, batches))
     ends = position + reader.sizes(number, "length")
     # The attributes are unused, and skipped.
     number, position = reader.varints(position + 1, bits=64)
@@ -137,28 +139,39 @@ def _read_portion(data: bytes, batches: Sequence[_Batch], include_headers: bool)
     return RecordArrays(offsets, timestamps, reader.timestamp_types(), keys, values, columns)
 
 
-def _record_starts(data: bytes, batches: Sequence[_Batch]) -> list[int]:
+def _record_starts(data: bytes, batches: Sequence[_Batch]) -> Numbers:
     """Return the start positions of records. Checks only that the records fill their batch."""
-    starts: list[int] = []
-    numbers = np.frombuffer(data, np.uint8)
-    for batch in batches:
-        try:
-            end = _walk(data, numbers, batch, starts)
-        except (IndexError, CorruptRecordError):
-            end = -1
-        if end != batch.end:
+    found: list[bytes] = []
+    for header, start, end in batches:
+        starts = record_starts(data, start, end, header.record_count)
+        if starts is None:
             raise CorruptRecordError(
-                f"batch at offset {batch.header.base_offset}: its "
-                f"bytes do not contain {counted(batch.header.record_count, 'record')}"
+                f"batch at offset {header.base_offset}: its "
+                f"bytes do not contain {counted(header.record_count, 'record')}"
             )
-    return starts
+        found.append(starts)
+    return np.frombuffer(b"".join(found), np.int64)
 
 
-def _walk(data: bytes, numbers: _Bytes, batch: _Batch, starts: list[int]) -> int:
-    """Append the starts of a batch's records; return where the last one ends."""
+@accelerated
+def record_starts(data: bytes, start: int, end: int, count: int, /) -> bytes | None:
+    """Return the positions at which ``count`` records start, as numbers of 64 bits; None if they
+    do not fill the bytes from ``start`` to ``end``.
+    """
+    starts: list[int] = []
+    try:
+        if _walk(data, start, end, count, starts) != end:
+            return None
+    except (IndexError, CorruptRecordError):
+        return None
+    return np.array(starts, np.int64).tobytes()
+
+
+def _walk(data: bytes, start: int, end: int, left: int, starts: list[int]) -> int:
+    """Append the starts of ``left`` records; return where the last one ends."""
     append = starts.append
-    position = batch.start
-    left = batch.header.record_count
+    numbers = np.frombuffer(data, np.uint8)
+    position = start
     while left:
         for _ in repeat(None, min(left, _STEPS)):
             append(position)
@@ -174,7 +187,7 @@ def _walk(data: bytes, numbers: _Bytes, batch: _Batch, starts: list[int]) -> int
         left -= min(left, _STEPS)
         size = position - starts[-1]
         if left and starts[-_STEPS:] == [*range(position - _STEPS * size, position, size)]:
-            most = min(left, (batch.end - position) // size)
+            most = min(left, (end - position) // size)
             same = _same_length(numbers, starts[-1], size, most)
             starts += range(position, position + same * size, size)
             position += same * size

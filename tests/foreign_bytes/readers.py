@@ -13,7 +13,7 @@ from aioprod.consumer.arrow_tables import records_of_rows, rows_of_batches
 from aioprod.consumer.share.requests import AcquiredRange, read_acquired
 from aioprod.header_names import name_in_column
 from aioprod.native import python_sources
-from aioprod.protocol import record_reader
+from aioprod.protocol import arrow_reader, record_reader
 from aioprod.protocol.arrow_reader import read_arrays
 from aioprod.protocol.batch_cursor import iter_batches
 from aioprod.protocol.record_reader import read_records
@@ -30,7 +30,11 @@ _TP = TopicPartition("topic", 0)
 @contextmanager
 def _without_accelerator() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in ((record_reader, "parse_records"), (batch_records, "cut_records")):
+        for module, name in (
+            (record_reader, "parse_records"),
+            (batch_records, "cut_records"),
+            (arrow_reader, "record_starts"),
+        ):
             patch.setattr(module, name, python_sources[name])
         yield
 
@@ -94,6 +98,7 @@ READERS: dict[str, Reader] = {
     "share consumer": _share_consumer,
     "share consumer in Python": _in_python(_share_consumer),
     "getarrow": _arrow,
+    "getarrow in Python": _in_python(_arrow),
 }
 
 SPARK: Reader = _spark

@@ -267,6 +267,7 @@ def counted(read: Callable[[], object]) -> int:
         _stand_ins(patch)
         # The accelerator goes through the bytes once, and leaves invalid ones to these lines.
         patch.setattr(record_reader, "parse_records", native.python_sources["parse_records"])
+        patch.setattr(arrow_reader, "record_starts", native.python_sources["record_starts"])
         _work = Work()
         sys.settrace(_work.trace)
         try:

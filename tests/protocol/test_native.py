@@ -21,6 +21,7 @@ from aioprod.consumer import records as records  # has cut_records
 from aioprod.producer import arrow_partitions as arrow_partitions  # has key_partitions
 from aioprod.producer import fast_path as fast_path  # has FastPath; imports the other types
 from aioprod.protocol import arrow_digest as arrow_digest  # has row_digest
+from aioprod.protocol import arrow_reader as arrow_reader  # has record_starts
 from aioprod.protocol import arrow_records as arrow_records  # has ColumnBatches
 from aioprod.protocol import produce_decoder as produce_decoder  # has read_places
 from aioprod.protocol import produce_encoder as produce_encoder  # has join_request
@@ -187,6 +188,39 @@ def test_any_bytes_are_survived(body: bytes, count: int, base: int) -> None:
 
 
 @needs_native
+@settings(max_examples=300)
+@given(st.integers(0, 1 << 32), st.integers(0, 4), st.integers(-1, 1))
+def test_records_start_at_the_same_places(seed: int, changes: int, more: int) -> None:
+    """Bytes may be changed or missing, and the number of records may be wrong."""
+    rng = random.Random(seed)
+    data = bytearray(written(rng))
+    count = read_header(data, 0).record_count + more
+    for _ in range(changes):
+        at = rng.randrange(61, len(data))
+        data[at] = rng.choice([0, 1, 127, 128, 129, 255, rng.randrange(256)])
+    end = len(data) if rng.random() < 0.8 else rng.randrange(61, len(data))
+    arguments = bytes(data), 61, end, count
+    assert accelerator().record_starts(*arguments) == python("record_starts")(*arguments)
+
+
+@needs_native
+@given(st.lists(st.sampled_from([0, 1, 2, 9, 127, 128, 255])), st.integers(0, 30))
+def test_any_bytes_start_at_the_same_places(body: list[int], count: int) -> None:
+    """Among them numbers of up to ten bytes, and longer ones."""
+    for arguments in ((bytes(body), 0, len(body), count), (bytes(body), 1, len(body) - 1, count)):
+        if arguments[2] >= arguments[1]:
+            assert accelerator().record_starts(*arguments) == python("record_starts")(*arguments)
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("start", "end", "count"), [(-1, 2, 1), (0, 4, 1), (2, 1, 0), (0, 3, 1 << 60)]
+)
+def test_records_do_not_start_outside_of_the_bytes(start: int, end: int, count: int) -> None:
+    assert accelerator().record_starts(bytes(3), start, end, count) is None
+
+
+@needs_native
 def test_an_offset_delta_at_the_limit_of_a_number_is_left_to_python() -> None:
     largest = encode_record((1 << 63) - 1, 0, None, b"", NO_HEADERS)[2:12]
     record = b"\0\0" + largest + b"\1\1\0"
@@ -206,12 +240,14 @@ def test_valid_records_need_no_help() -> None:
 
 
 @needs_native
-@pytest.mark.parametrize("name", ["parse", "parse wrong"])
+@pytest.mark.parametrize("name", ["parse", "parse wrong", "starts", "starts wrong"])
 def test_nothing_leaks(name: str) -> None:
     data = written(random.Random(3))
     count, base = read_header(data, 0).record_count, 1_700_000_000_000
     calls: dict[str, Callable[[], object]] = {
         "parse": lambda: accelerator().parse_records(data[61:], count, base),
         "parse wrong": lambda: accelerator().parse_records(data[61:-1], count, base),
+        "starts": lambda: accelerator().record_starts(data, 61, len(data), count),
+        "starts wrong": lambda: accelerator().record_starts(data, 61, len(data) - 1, count),
     }
     assert_no_leak(calls[name])
