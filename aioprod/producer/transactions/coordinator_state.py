@@ -315,7 +315,7 @@ class CoordinatorState:
             # The request that might have opened the transaction did not: no abort is needed.
         else:
             if self.v2:
-                self.previous.ended(_now() - asked_at)
+                self.previous.ended(asked_at, _now())
             if reply.producer_id >= 0:
                 self._producer.adopt(ProducerIdAndEpoch((reply.producer_id, reply.producer_epoch)))
 

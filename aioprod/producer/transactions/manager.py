@@ -123,9 +123,14 @@ class TransactionManager:
             self.status.check(Call.SEND, _S.IN_TRANSACTION)
 
     def partition_used(self, tp: TopicPartition) -> None:
-        """Add a partition to the transaction: a batch was opened for it."""
+        """Add a partition to the transaction, or wait until that is possible: a batch was opened
+        for it.
+        """
         session = self._session
-        if not session.v2 and tp not in session.added and self.state in WRITING:
+        if session.v2:
+            if session.previous.awaited:
+                self._tasks.await_previous_end()
+        elif tp not in session.added and self.state in WRITING:
             self._tasks.add_partition(tp)
 
     def ensure_producer_id(self) -> None:
