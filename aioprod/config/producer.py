@@ -69,6 +69,7 @@ class ProducerConfig(ClientConfig):
             Kafka: ``batch.size``. Default: ``16_384`` bytes; allowed: at least 0.
         largest_batch_size: Size to which a batch grows past ``batch_size`` while
             ``max_in_flight_requests_per_connection`` requests to the broker wait for a response.
+            With the default ``linger_ms``, batches grow and linger if a broker takes 50 ms or more.
             None: ``max_request_size``, or ``batch_size`` if that is set.
             Not in Kafka. Default: ``None`` bytes; allowed: 0 to 2147483647, or None.
         buffer_memory: Memory for records that are not acknowledged. ``send`` waits if it is used

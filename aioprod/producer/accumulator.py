@@ -31,6 +31,8 @@ from aioprod.types import TopicPartition
 _RATIO_MARGIN = 1.05
 # Event loops round timers up to whole milliseconds, and linger.ms is an upper limit.
 _TIMERS_LATE_S = 0.001
+# A broker that answers later is far away: to it, requests are rarer than linger times.
+_FAR_S = 0.05
 
 
 class RecordAccumulator:
@@ -88,6 +90,8 @@ class RecordAccumulator:
         self._max_in_flight = config.max_in_flight_requests_per_connection
         self._stalled: dict[int, float] = {}
         self._in_flight: dict[int, int] = {}
+        self._fill = config.linger_ms == config.__dataclass_fields__["linger_ms"].default
+        self._far: set[int] = set()
         self._schedule = Schedule(max(linger_s - _TIMERS_LATE_S, linger_s / 2), wake)
 
     # -- topics ------------------------------------------------------------------------------------
@@ -171,6 +175,13 @@ class RecordAccumulator:
         """Note how many requests to a node are in flight."""
         self._in_flight[node_id] = requests
 
+    def note_response(self, node_id: int, took_s: float) -> None:
+        """Note how long a node has taken to answer a request."""
+        if took_s >= _FAR_S:
+            self._far.add(node_id)
+        elif self._far:
+            self._far.discard(node_id)
+
     # -- batches -----------------------------------------------------------------------------------
 
     def close_full(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
@@ -182,11 +193,17 @@ class RecordAccumulator:
         """Let a full batch grow to ``needed`` bytes of records if it can't be sent now anyway: the
         batches before it take all requests that may be in flight, as each carries one batch of a
         partition. It stays due, as a full one.
+
+        With the default ``linger_ms``, one for a broker that is far away lingers instead: small
+        batches would take the requests until the first response.
         """
-        before = len(queue.batches) - 1 + self._in_flight.get(queue.leader, 0)
-        if needed > queue.topic.largest or not (queue.muted or before >= self._max_in_flight):
+        if needed > queue.topic.largest:
             return False
-        queue.grow_past_full(batch, asyncio.get_running_loop().time())
+        before = len(queue.batches) - 1 + self._in_flight.get(queue.leader, 0)
+        blocked = queue.muted or before >= self._max_in_flight
+        if not (blocked or (self._fill and queue.leader in self._far)):
+            return False
+        queue.grow_past_full(batch, asyncio.get_running_loop().time(), lingers=not blocked)
         return True
 
     def largest_size(self, topic: Topic) -> int:

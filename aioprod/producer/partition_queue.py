@@ -143,6 +143,7 @@ class PartitionQueue(PartitionFields):
     """
 
     __slots__ = (
+        "_lingers",
         "_schedule",
         "_sequence",
         "batches",
@@ -171,6 +172,7 @@ class PartitionQueue(PartitionFields):
         self.leader: int = -1
         self.muted: bool = False
         self.opened: int = 0
+        self._lingers: ProducerBatch | None = None  # the tail, if it grew and is not due for that
         self._sequence = PartitionSequence(producer)
         self._schedule = schedule
 
@@ -226,18 +228,20 @@ class PartitionQueue(PartitionFields):
         """Close a batch: it accepts no more records."""
         batch.closed = True
         if self.tail is batch:
-            self.tail = self.open = None
+            self.tail = self.open = self._lingers = None
 
     def close_full(self, batch: ProducerBatch, now: float) -> None:
         """Close a full batch: it is due."""
         self.close(batch)
         self._schedule.look_at(self, now)
 
-    def grow_past_full(self, batch: ProducerBatch, now: float) -> None:
+    def grow_past_full(self, batch: ProducerBatch, now: float, *, lingers: bool) -> None:
         """Let a full batch accept more records until it is sent, up to ``topic.largest`` bytes. It
-        is due.
+        is due, unless it ``lingers``.
         """
         batch.ceiling = self.topic.largest
+        if lingers:
+            self._lingers = batch
         if not batch.grown:
             batch.grown = True
             self._schedule.look_at(self, now)
@@ -247,7 +251,8 @@ class PartitionQueue(PartitionFields):
         it is full, after ``linger_s``.
         """
         first = self.batches[0]
-        if first.closed or first.grown or first.attempts or len(self.batches) > 1:
+        full = first.closed or (first.grown and first is not self._lingers)
+        if full or first.attempts or len(self.batches) > 1:
             return first.retry_at
         lingered_at = first.created_at + linger_s
         return lingered_at if lingered_at > first.retry_at else first.retry_at

@@ -371,6 +371,7 @@ class Sender:
         try:
             node_id = attempt.node_id
             self._free(attempt)
+            self._accumulator.note_response(node_id, now - attempt.sent_at)
             self._reporter.replied(node_id, attempt.sent_at, reply.throttle_time_ms, now)
             if isinstance(reply, StoredBatches):
                 self._stored(attempt, reply, now)

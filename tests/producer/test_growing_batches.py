@@ -99,6 +99,66 @@ async def test_a_batch_grows_to_largest_batch_size_while_all_requests_are_in_fli
     assert 90 * KIB < max(sizes) <= 100 * KIB
 
 
+async def first_batch_to_a_far_broker(
+    broker: EmbeddedCluster, size: int, **settings: Any
+) -> tuple[int, float]:
+    """Return the bytes of the first of many batches, and the virtual seconds until its response."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop)
+    broker.create_topic("t")
+    seen = Sizes()
+    async with Producer(broker.bootstrap_servers, observers=[seen], **settings) as producer:
+        await producer.partitions_for("t")
+        loop.network.delay(ROUND_TRIP_S / 2, ROUND_TRIP_S / 2)
+        await producer.send_and_wait("t", b"far")
+        start = loop.time()
+        deliveries = [await producer.send("t", b"x" * 1_000) for _ in range(size // 1_000)]
+        await deliveries[0]
+        took = loop.time() - start
+        await producer.flush()
+        loop.network.delay(0, 0)
+    return seen.sizes[1], took
+
+
+async def test_a_full_batch_for_a_far_broker_lingers(broker: EmbeddedCluster) -> None:
+    size, took_s = await first_batch_to_a_far_broker(broker, 200_000)
+    assert size > 200_000
+    assert took_s < ROUND_TRIP_S + 0.006
+
+
+@pytest.mark.parametrize("settings", [{"linger_ms": 6}, {"batch_size": 16_385}])
+async def test_settings_of_java_have_their_meaning_for_a_far_broker(
+    broker: EmbeddedCluster, settings: dict[str, int]
+) -> None:
+    size, _ = await first_batch_to_a_far_broker(broker, 200_000, **settings)
+    assert size <= 16_385
+
+
+async def test_a_batch_of_the_largest_size_does_not_linger(broker: EmbeddedCluster) -> None:
+    size, took_s = await first_batch_to_a_far_broker(broker, 300_000, largest_batch_size=100_000)
+    assert 90_000 < size <= 100_000
+    assert took_s < ROUND_TRIP_S + 0.002
+
+
+async def test_a_broker_that_is_near_again_gets_full_batches_at_once(
+    broker: EmbeddedCluster,
+) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop)
+    broker.create_topic("t")
+    seen = Sizes()
+    async with Producer(broker.bootstrap_servers, observers=[seen]) as producer:
+        await producer.partitions_for("t")
+        loop.network.delay(ROUND_TRIP_S / 2, ROUND_TRIP_S / 2)
+        await producer.send_and_wait("t", b"far")
+        loop.network.delay(0, 0)
+        await producer.send_and_wait("t", b"near")
+        for _ in range(100):
+            await producer.send("t", b"x" * 1_000)
+        await producer.flush()
+    assert seen.sizes[2] <= 16 * KIB
+
+
 async def test_a_topic_that_refuses_grown_batches_gets_smaller_ones(
     broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:

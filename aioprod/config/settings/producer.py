@@ -154,6 +154,7 @@ BATCHES = section(
         None,
         "Size to which a batch grows past `batch_size` while "
         "`max_in_flight_requests_per_connection` requests to the broker wait for a response. "
+        "With the default `linger_ms`, batches grow and linger if a broker takes 50 ms or more. "
         "None: `max_request_size`, or `batch_size` if that is set.",
         or_none(in_range(0, MAX_INT)),
         "0 to 2147483647, or None",
