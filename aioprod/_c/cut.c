@@ -6,8 +6,7 @@
  *
  * A record is made by tuple's own tp_new from one tuple of fields, of which each record replaces
  * some. The garbage collector does not know that tuple, so no other code can refer to it; and it
- * does not know the records and their list, as they can't be part of a cycle: the list would be
- * visited once or twice for each thousand records.
+ * does not know the records: their fields can't be part of a cycle.
  */
 #include "record.h"
 
@@ -195,8 +194,6 @@ cut_take(PyObject *object, PyObject *argument)
     }
     most = most < 0 ? 0 : most > self->left ? self->left : most;
     PyObject *records = PyList_New(most);
-    if (records != NULL)
-        PyObject_GC_UnTrack(records);
     self->busy = 1;
     for (Py_ssize_t place = 0; records != NULL && place < most; place++) {
         PyObject *record = next_record(self);

@@ -222,14 +222,6 @@ def test_a_batch_keeps_its_bytes_until_its_last_record_and_records_do_not() -> N
 
 
 @needs_native
-def test_the_garbage_collector_visits_no_record_that_was_taken() -> None:
-    """Neither by the record nor by the list."""
-    records = accelerator().cut_records(template(), ONE, 1, 0, 0, False, HeaderBlocks()).take(1)
-    assert len(records) == 1
-    assert not any(map(gc.is_tracked, [records, *records]))
-
-
-@needs_native
 @pytest.mark.parametrize("name", ["whole", "part", "not taken", "invalid", "bad headers", "wrong"])
 def test_nothing_leaks(name: str) -> None:
     cut, blocks = accelerator().cut_records, HeaderBlocks()
