@@ -319,6 +319,11 @@ class RecordAccumulator:
         """Return whether a node may have more batches to send now."""
         return self._schedule.has_due(node_id)
 
+    @property
+    def any_due(self) -> bool:
+        """True if there may be a batch to send now."""
+        return self._schedule.any_due
+
     def _compressed_size(self, queue: PartitionQueue, batch: ProducerBatch) -> int:
         if batch.encoded is not None:
             return len(batch.encoded)

@@ -459,6 +459,11 @@ class Schedule:
         """Return the nodes that lead a due queue; -1 stands for queues without a leader."""
         return list(filter(self._due.get, self._due))
 
+    @property
+    def any_due(self) -> bool:
+        """True if a queue is marked as due."""
+        return any(self._due.values())
+
     def has_due(self, leader: int) -> bool:
         """Return whether a node leads a queue that is marked as due."""
         return bool(self._due.get(leader))

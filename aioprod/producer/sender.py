@@ -165,11 +165,13 @@ class Sender:
 
     def _run_once(self, now: float) -> float:
         """Send the batches that can be sent; return the loop time at which to run again."""
+        self._transactions.ensure_producer_id()
+        if not self._accumulator.incomplete:
+            return NEVER  # as usual after the last reply
         expiry = self._accumulator.next_expiry()
         if expiry <= now:
             self._expire(now)
             expiry = self._accumulator.next_expiry()
-        self._transactions.ensure_producer_id()
         look_again_at = min(expiry, self._accumulator.advance(now))
         for node_id in self._accumulator.leaders():
             if node_id >= 0:
@@ -375,6 +377,11 @@ class Sender:
             self._reporter.replied(node_id, attempt.sent_at, reply.throttle_time_ms, now)
             if isinstance(reply, StoredBatches):
                 self._stored(attempt, reply, now)
+                if self._in_flight[node_id] and not self._accumulator.any_due:
+                    # The next batch wakes the sender, in time for the records of a whole turn of
+                    # the event loop. After the last reply, a task that sends one record after the
+                    # other would need another turn for each.
+                    return
             else:
                 self._answered(attempt, reply, now)
         except Exception as bug:

@@ -1,5 +1,5 @@
 """The sender runs once for all wake-ups in an iteration of the event loop, at the earliest
-scheduled time, and in its own context.
+scheduled time, and in its own context. A response wakes it only if there may be a batch to send.
 """
 
 from __future__ import annotations
@@ -8,11 +8,16 @@ import asyncio
 import contextvars
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
+from aioprod import Producer
 from aioprod.producer.wakeup import NEVER, SenderWakeup
+from aioprod.protocol.api_keys import ApiKey
+from aioprod.testing import EmbeddedCluster, hold
 from aioprod.testing.simulation import run
+from tests.waiting import until
 
 variable = contextvars.ContextVar("variable", default="unset")
 
@@ -169,3 +174,80 @@ async def test_it_may_run_again_after_its_end() -> None:
             await asyncio.sleep(0.01)
             assert len(runs) == 2
             wakeup.wake()
+
+
+async def in_flight(producer: Producer, requests: int) -> None:
+    """Wait until this number of requests are in flight."""
+    await until(lambda: producer.metrics()["requests-in-flight"] == requests)
+
+
+@asynccontextmanager
+async def two_in_flight(**settings: Any) -> AsyncIterator[tuple[Producer, list[asyncio.Event]]]:
+    """Run a producer with two Produce requests in flight, for the partitions 0 and 1. The broker
+    handles each when its event is set.
+    """
+    async with EmbeddedCluster() as broker:
+        broker.create_topic("t", 3)
+        async with Producer(broker.bootstrap_servers, linger_ms=0, **settings) as producer:
+            for partition in range(3):
+                await producer.send_and_wait("t", b"first", partition=partition)
+            events = [asyncio.Event(), asyncio.Event()]
+            for number, event in enumerate(events):
+                broker.on(ApiKey.PRODUCE, hold(event), times=1)
+                await producer.send("t", b"second", partition=number)
+                await in_flight(producer, number + 1)
+            try:
+                yield producer, events
+            finally:
+                for event in events:
+                    event.set()
+
+
+def looks(monkeypatch: pytest.MonkeyPatch, producer: Producer) -> list[float]:
+    """Return a list that gets the time of each look at the partitions by the sender."""
+    times: list[float] = []
+    advance = producer._accumulator.advance
+
+    def noted(now: float) -> float:
+        times.append(now)
+        return advance(now)
+
+    monkeypatch.setattr(producer._accumulator, "advance", noted)
+    return times
+
+
+def test_a_response_does_not_wake_it_while_nothing_can_be_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        async with two_in_flight() as (producer, (first, second)):
+            times = looks(monkeypatch, producer)
+            first.set()
+            await in_flight(producer, 1)
+            await asyncio.sleep(0.1)
+            assert times == [], "the batch of the other request is in flight"
+            second.set()
+            await in_flight(producer, 0)
+            await asyncio.sleep(0.1)
+            assert times == [], "no batch is left"
+            await producer.send_and_wait("t", b"another")
+            assert len(times) == 1
+
+    run(scenario())
+
+
+def test_a_response_wakes_it_if_a_batch_waits_for_a_free_request() -> None:
+    async def scenario() -> None:
+        settings = {"max_in_flight_requests_per_connection": 2}
+        async with two_in_flight(**settings) as (producer, (first, second)):
+            sent = producer.metrics()["request-total"]
+            delivery = await producer.send("t", b"waits", partition=2)
+            await asyncio.sleep(0.1)
+            assert producer.metrics()["request-total"] == sent
+            first.set()
+            await asyncio.sleep(0.1)  # the silence of the second request would wake it after 1 s
+            assert producer.metrics()["request-total"] == sent + 1
+            second.set()
+            await delivery
+
+    run(scenario())
