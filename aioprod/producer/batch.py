@@ -321,8 +321,19 @@ class ProducerBatch(BatchFields):
         )
         self.state = state
         self.closed = True
-        # Interceptors are called before the callbacks, as in Java.
-        all_in_turn((self._wake_waiters, self._report_end, self._call_back, self._release))
+        # Interceptors are called before the callbacks, as in Java. As all_in_turn() does, without
+        # objects for the steps.
+        try:
+            self._wake_waiters()
+        finally:
+            try:
+                self._report_end()
+            finally:
+                try:
+                    if self._callbacks is not None:
+                        self._call_back()
+                finally:
+                    self._release()
 
     def _wake_waiters(self) -> None:
         if self._waiters is not None and not self.loop.is_closed():
