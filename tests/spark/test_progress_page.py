@@ -113,6 +113,7 @@ def test_the_document_has_the_numbers_of_the_micro_batches() -> None:
         "bytes_per_second": 4_000.0,
         "bytes_total": 5_000,
         "skew": 1.5,
+        "stage": None,
     }
     assert letters["dead_letters_total"] == 7
     assert [point["dead_letters_total"] for point in document["batches"]] == [None, 3, None, 7]

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from aioprod.spark.page import ProgressPage
+from aioprod.spark.page.tasks import QueryTasks
 
 from .browser import BrowserPage, browser_page, find_browser, running_browser
 from .page_progress import NUMBERS, REJECTED, batch, rejected, sample, signs_of
@@ -301,6 +302,40 @@ async def test_a_failure_is_shown_as_text_and_stays_when_the_server_has_gone(
             # The next polls find no server.
             await browser.wait_for("unreachable !== null")
             assert await browser.evaluate(text_of("#state")) == "failed"
+
+
+async def test_the_tasks_of_the_longest_stage_have_a_card(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = [
+        {"task": 3, "executor": "1", "ms": 4_000, "rows": 900},
+        {"task": 0, "executor": HOSTILE, "ms": 1_000, "rows": 1_100},
+    ]
+    stage = {"stage": 12, "tasks": 5, "mean_ms": 1_600.0, "mean_rows": 500.0, "longest": tasks}
+    found: dict[str, Any] = {}
+    monkeypatch.setattr(QueryTasks, "longest_stage", lambda _self, query, _run: found.get(query))
+    title = f"Tasks of the longest stage: {NUMBERS}"
+    with ProgressPage("pipeline of flights") as page:
+        async with opened(page, port) as browser:
+            feed(page, 3)
+            await browser.wait_for("document.querySelectorAll('figure').length >= 9")
+            assert title not in await browser.evaluate(text_of("#charts"))
+            found[NUMBERS] = stage  # later than the micro-batch
+            await browser.wait_for(f"{text_of('#charts')}.includes({title!r})")
+            await save(browser, "tasks")
+            shown = await browser.evaluate(
+                "[...document.querySelectorAll('figure')]"
+                f".find((each) => each.querySelector('h2').textContent === {title!r}).innerText"
+            )
+    assert [line.rstrip() for line in shown.splitlines() if line.strip()] == [
+        title,
+        "stage 12, 5 tasks; the longest takes 2.5 times the mean; "
+        "the most records are 2.2 times the mean",
+        "task on executor\trecords read\ttime",
+        "3 on 1\t900\t4.0 s",
+        f"0 on {HOSTILE}\t1,100\t1.0 s",
+        "and 3 shorter tasks",
+    ]
 
 
 async def test_a_stalled_query_is_shown_until_it_is_seen(port: int) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from aioprod.spark.page.tasks import QueryTasks
 from aioprod.spark.progress import QueryProgress
 from aioprod.spark.signs import QuerySigns
 
@@ -76,9 +77,11 @@ class ProgressHistory:
         lag_limit: int | None = None,
         signs: QuerySigns | None = None,
         clock: Callable[[], float] = time.time,
+        tasks: QueryTasks | None = None,
     ) -> None:
         self._title = title
         self._signs = QuerySigns() if signs is None else signs
+        self._tasks = QueryTasks() if tasks is None else tasks
         self._lag_limit = lag_limit
         self._clock = clock
         self._lock = threading.Lock()
@@ -150,6 +153,10 @@ class ProgressHistory:
             after: the number of the newest of them: only later batches are returned.
         """
         totals, stalled = self.totals(), self.stalled()
+        stages = {
+            name: self._tasks.longest_stage(name, each.newest.run_id)
+            for name, each in totals.items()
+        }
         with self._lock:
             known = after if run == self._run else 0
             return {
@@ -167,7 +174,9 @@ class ProgressHistory:
                     for query, silent in sorted(stalled.items())
                 ],
                 "max_batches": MAX_BATCHES,
-                "queries": [_query(name, each) for name, each in totals.items()],
+                "queries": [
+                    _query(name, each) | {"stage": stages[name]} for name, each in totals.items()
+                ],
                 "batches": [batch for batch in self._batches if batch["number"] > known],
             }
 
