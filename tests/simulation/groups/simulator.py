@@ -226,6 +226,8 @@ class _GroupRun:
         """Return whether members that have ended are in the group, or others read something else
         than their share.
         """
+        if GROUP not in self._cluster.group_ids:
+            return True  # no member has joined yet
         group = self._cluster.group(GROUP)
         present = {self._watch.owners.get(member_id) for member_id in group.members}
         running = [actor for actor in self._actors if actor.running]

@@ -54,6 +54,12 @@ def test_no_findings_in_many_seeds(protocol: str, seed: int) -> None:
     assert not result.findings, result.report()
 
 
+def test_a_run_goes_on_if_its_members_have_not_created_the_group_yet() -> None:
+    """Its only member is suspended until everything is repaired."""
+    result = simulate_group(30031)
+    assert not result.findings, result.report()
+
+
 def test_the_seed_draws_the_protocol_unless_it_is_given() -> None:
     assert {draw(seed).protocol for seed in range(10)} == set(PROTOCOLS)
     for protocol in PROTOCOLS:
