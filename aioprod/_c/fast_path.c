@@ -218,7 +218,7 @@ set_time_of_next(FastPath *self, RecordBuffer *writer, const Time *time)
 {
     if (time->is_given)
         return check_loop(self) < 0 ? -1 : set_timestamp(writer, time->timestamp);
-    if (time->now_s < writer->until_s)
+    if (!(time->now_s >= writer->until_s)) /* as in fast_path.py, also for NaN */
         return 0;
     return check_loop(self) < 0 ? -1 : set_time(writer, time->now_s);
 }

@@ -135,6 +135,21 @@ def test_both_do_the_same(seed: int) -> None:
     assert ours.contents() == theirs.contents()
 
 
+@pytest.mark.parametrize("now", ODD_TIMES)
+@pytest.mark.parametrize("timestamp_ms", [None, BASE + 7])
+def test_both_do_the_same_if_the_clock_is_wrong(now: Any, timestamp_ms: int | None) -> None:
+    worlds = World(pure=True), World()
+    results = []
+    for world in worlds:
+        world.append("t", b"opens")
+        world.append("t", b"before", timestamp_ms=timestamp_ms)
+        world.now = now
+        results.append([world.append("t", b"value") for _ in range(2)])
+    assert results[0] == results[1]
+    assert worlds[0].log == worlds[1].log
+    assert worlds[0].state() == worlds[1].state()
+
+
 @settings(max_examples=100)
 @given(st.lists(st.tuples(st.none() | data, data, st.integers(0, 6)), min_size=1, max_size=30))
 def test_the_clock_is_read_once_for_each_record(given: list[tuple[Any, ...]]) -> None:
