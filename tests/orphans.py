@@ -22,6 +22,8 @@ VARIABLE: Final = "AIOPROD_TEST_PROCESS"
 # A watcher of a real broker removes the broker's data first.
 _GRACE_S: Final = 2.0
 _LIMIT_S: Final = 20.0
+# While a program replaces another in a process (execve), its environment is empty for a moment.
+_LOOKS: Final = 2
 _started: list[subprocess.Popen[bytes]] = []
 
 
@@ -63,8 +65,10 @@ def processes_of(token: str) -> list[int]:
 
 def end_all(token: str) -> None:
     """Kill the processes with a token, and those that they start meanwhile."""
-    begun = time.monotonic()
-    while (left := processes_of(token)) and time.monotonic() < begun + _LIMIT_S:
+    begun, looks = time.monotonic(), 0
+    while looks < _LOOKS and time.monotonic() < begun + _LIMIT_S:
+        left = processes_of(token)
+        looks = 0 if left else looks + 1
         if time.monotonic() >= begun + _GRACE_S:
             for pid in left:
                 try:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests import orphans
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parent.parent
 LIMIT_S = 60
@@ -181,6 +182,23 @@ def test_processes_are_found_by_their_token() -> None:
     assert orphans.processes_of(token) == []
     environment = {**os.environ, orphans.VARIABLE: token}
     with subprocess.Popen(["sleep", "1000"], env=environment) as process:
-        assert orphans.processes_of(token) == [process.pid]
-        orphans.end_all(token)
-        assert process.wait(LIMIT_S) == -signal.SIGKILL
+        try:
+            wait_until(lambda: orphans.processes_of(token) == [process.pid])
+            orphans.end_all(token)
+            assert process.wait(LIMIT_S) == -signal.SIGKILL
+        finally:
+            process.kill()
+
+
+def test_a_process_is_found_whose_environment_was_empty_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A program has just replaced another in that process (execve)."""
+    found = iter([[], [17], [], [17], [], []])
+    killed: list[int] = []
+    monkeypatch.setattr(orphans, "processes_of", lambda token: next(found))
+    monkeypatch.setattr(orphans, "_GRACE_S", 0.0)
+    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(pid))
+    orphans.end_all("token")
+    assert killed == [17, 17]
+    assert next(found, None) is None
