@@ -43,17 +43,18 @@ class QueryTasks:
         return None if known is None else known[1]
 
     def _find(self, context: SparkContext, query: str, run_id: str) -> None:
-        jobs = context._jsc.sc().statusTracker().getJobIdsForGroup(run_id)
-        if len(jobs) == 0:
+        # Spark returns the newest first, but does not promise any order.
+        jobs = sorted(map(int, context._jsc.sc().statusTracker().getJobIdsForGroup(run_id)))
+        if not jobs:
             return
-        known, newest = self._found.get(query), int(jobs[-1])
+        known, newest = self._found.get(query), jobs[-1]
         if known is None or known[0] != newest:
             stage = _longest_stage(context, jobs)
             if stage is not None:  # all jobs of the micro-batch have ended
                 self._found[query] = newest, stage
 
 
-def _longest_stage(context: SparkContext, job_ids: Any) -> dict[str, Any] | None:
+def _longest_stage(context: SparkContext, job_ids: list[int]) -> dict[str, Any] | None:
     jvm = context._jvm
     assert jvm is not None
     api = jvm.org.apache.spark.status.api.v1
