@@ -124,6 +124,11 @@ def check_growth(config: object, name: str, largest: str) -> None:
         raise ConfigError(f"{largest}={limit}: must be at least {name}={size}")
 
 
+def is_default(config: Any, name: str) -> bool:
+    """Return whether a setting has its default value."""
+    return bool(getattr(config, name) == config.__dataclass_fields__[name].default)
+
+
 def grown_limit(config: Any, name: str, largest: str, by_default: int) -> int:
     """Return the limit up to which ``name`` grows: the setting ``largest``, or ``by_default`` if
     that is None. If ``name`` itself is not the default, it is the limit, as in the Java client.
@@ -132,7 +137,7 @@ def grown_limit(config: Any, name: str, largest: str, by_default: int) -> int:
     if limit is not None:
         return limit
     size: int = getattr(config, name)
-    return by_default if size == config.__dataclass_fields__[name].default else size
+    return by_default if is_default(config, name) else size
 
 
 def milliseconds(

@@ -14,7 +14,7 @@ from aioprod.closing import all_in_turn
 from aioprod.cluster.snapshot import ClusterSnapshot, TopicInfo
 from aioprod.codecs import Codec
 from aioprod.config.producer import ProducerConfig
-from aioprod.config.setting import grown_limit
+from aioprod.config.setting import grown_limit, is_default
 from aioprod.errors import ConfigError, KafkaError
 from aioprod.producer.batch import BatchEvents, BatchState, ProducerBatch
 from aioprod.producer.buffer_pool import BufferPool
@@ -90,7 +90,7 @@ class RecordAccumulator:
         self._max_in_flight = config.max_in_flight_requests_per_connection
         self._stalled: dict[int, float] = {}
         self._in_flight: dict[int, int] = {}
-        self._fill = config.linger_ms == config.__dataclass_fields__["linger_ms"].default
+        self._fill = is_default(config, "linger_ms")
         self._far: set[int] = set()
         self._schedule = Schedule(max(linger_s - _TIMERS_LATE_S, linger_s / 2), wake)
 

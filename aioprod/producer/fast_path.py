@@ -20,7 +20,7 @@ from aioprod.protocol.record_buffer import (
 )
 from aioprod.protocol.record_encoder import NO_HEADERS
 
-_FAR_MS = 2**62  # the limit of timestamps, also in fast_path.c
+FAR_MS = 2**62  # timestamps are below it, and not below its negative; also in fast_path.c
 TakeFirst = Callable[[PartitionQueue, bytes | None, bytes, bytes, int, float], Delivery | None]
 
 
@@ -80,7 +80,7 @@ class FastPath:
         if timestamp_ms is None:
             clock = self._clock  # called as a method it takes longer
             now = clock()
-        elif type(timestamp_ms) is not int or not -_FAR_MS <= timestamp_ms < _FAR_MS:
+        elif type(timestamp_ms) is not int or not -FAR_MS <= timestamp_ms < FAR_MS:
             return None
         try:
             known = self._topics[topic]

@@ -39,6 +39,7 @@ from aioprod.producer.appender import Appender, Place
 from aioprod.producer.appends import PendingBatch, PendingRecord
 from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.delivery import Delivery, delivery_of
+from aioprod.producer.fast_path import FAR_MS
 from aioprod.producer.partition_queue import PartitionQueue
 from aioprod.producer.reporting import BatchReporter
 from aioprod.producer.topic_gate import TopicGate, TopicReservation, checked_topic
@@ -331,7 +332,7 @@ def _checked_arguments(record: ProducerRecord, known: Container[str]) -> str:
     if timestamp_ms is not None and (
         isinstance(timestamp_ms, bool)
         or not isinstance(timestamp_ms, int)
-        or not -(2**62) <= timestamp_ms < 2**62
+        or not -FAR_MS <= timestamp_ms < FAR_MS
     ):
         raise SerializationError(
             f"timestamp_ms={shown(timestamp_ms)}: must be a whole number of milliseconds since 1970"
