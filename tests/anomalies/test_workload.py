@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import math
 import time
 from unittest.mock import AsyncMock
@@ -173,6 +174,25 @@ async def test_members_read_on_while_they_get_records(
         await workload._wait_for_readers()
     last = 60.0 * read
     assert last + 90 <= now <= last + 100 if read < 5 else now == last
+
+
+async def test_a_client_that_never_succeeds_again_is_given_up() -> None:
+    """Else each of its operations would last for its timeout, and there would be no result."""
+    assert 2 < await _operations_after_the_faults(AsyncMock(side_effect=TimeoutError)) < 40
+
+
+async def test_a_client_that_succeeds_again_does_all_its_operations() -> None:
+    assert await _operations_after_the_faults(AsyncMock(side_effect=itertools.count())) == 100
+
+
+async def _operations_after_the_faults(send: AsyncMock) -> int:
+    """Return how many operations a caller does, which take a second each."""
+    workload = Workload("aioprod", "", "t", 100, seed=1)
+    workload._faults_ended = 0.0
+    workload._pause = AsyncMock()  # type: ignore[method-assign]
+    workload._recorder.clock = functools.partial(next, itertools.count(1.0, 0.5))
+    await workload._send(AsyncMock(send=send), 0)
+    return len(workload._recorder.history.operations)
 
 
 async def test_a_process_judges_the_last_incarnation_of_its_topic() -> None:

@@ -227,9 +227,11 @@ class Workload:
     def _goes_on(self, operations: int, last_success: float) -> bool:
         """Return whether a sender that did this many operations has to do another one."""
         ended = self._faults_ended
-        if ended is None or operations < self._operations:
+        if ended is None:
             return True
-        return last_success < ended and self._recorder.clock() < ended + GRACE_S
+        if last_success < ended:
+            return self._recorder.clock() < ended + GRACE_S
+        return operations < self._operations
 
     async def _pause(self, operation: Operation) -> None:
         failed = operation.outcome is Outcome.UNKNOWN
