@@ -5,9 +5,7 @@ keys, and the three guarantees. A seed that fails is repeated by its number.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -18,16 +16,16 @@ from aioprod.processing.partitions import CompletedOffsets
 from aioprod.processing.scheduling import Item, Lane, OrderedScheduler
 from aioprod.processing.sent_outputs import SentOutputs
 from aioprod.processing.transactions import ExactlyOnce
-from aioprod.testing.simulation import SimulatedLoop, SimulationError
-from tests.processing import oracle
-from tests.processing.simulated_members import (
-    CLASSIC,
-    CONSUMER,
-    OUTPUT,
-    PARTITIONS,
-    Run,
-    running,
+from tests.processing.simulated_guarantees import (
+    GUARANTEES,
+    Guarantee,
+    at_least_once,
+    at_most_once,
+    exactly_once,
+    findings,
+    judge,
 )
+from tests.processing.simulated_members import CONSUMER
 from tests.selection import by_default_each
 
 _FIRST, _MOST = 1, 8
@@ -35,9 +33,8 @@ _FIRST, _MOST = 1, 8
 
 def _seeds(by_default: int) -> list[Any]:
     """Return the seeds; all but the first are slow together, and the last run on demand."""
-    by_default = int(os.environ.get("AIOPROD_PROCESSING_SEEDS", by_default))
     return [
-        *range(min(_FIRST, by_default)),
+        *range(_FIRST),
         *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(_FIRST, by_default)),
         *(pytest.param(seed, marks=pytest.mark.faults) for seed in range(by_default, _MOST)),
     ]
@@ -46,64 +43,15 @@ def _seeds(by_default: int) -> list[Any]:
 SEEDS, SEEDS_OF_CONSUMER_PROTOCOL = _seeds(2), _seeds(1)
 
 
-def outputs(run: Run) -> list[bytes]:
-    records = run.cluster.records(OUTPUT, committed_only=True)
-    return [record.value or b"" for record in records]
-
-
-async def at_least_once(seed: int, protocol: str) -> list[str]:
-    async with running(seed, "at_least_once", protocol) as run:
-        findings = run.history.findings
-        findings += oracle.disordered_keys(run.history.calls)
-        findings += oracle.skipped_keys(run.history.calls, run.keys)
-        findings += oracle.overlaps_in_a_member(run.history.calls)
-        places = {(p, offset) for p, offsets in run.starts.items() for offset in offsets}
-        findings += [f"{place} is lost" for place in places - run.history.done]
-        dead = {run.cluster_value(place) for place in run.dead_letters()}
-        findings += [
-            f"{value!r} has no output" for value in set(run.values) - set(outputs(run)) - dead
-        ]
-    return findings
-
-
-async def at_most_once(seed: int, protocol: str) -> list[str]:
-    async with running(seed, "at_most_once", protocol) as run:
-        findings = run.history.findings
-        findings += oracle.handled_more_than_once(run.history.calls)
-    return findings
-
-
-async def exactly_once(seed: int, protocol: str) -> list[str]:
-    async with running(seed, "exactly_once", protocol) as run:
-        findings = run.history.findings
-        findings += oracle.disordered_keys(run.history.calls)
-        dead = [run.cluster_value(place) for place in run.dead_letters()]
-        findings += oracle.outputs_not_exactly_once(run.values, [*outputs(run), *dead])
-        findings += oracle.overlaps_in_a_member(run.history.calls)
-        for partition in range(PARTITIONS):
-            stored = run.cluster.records(OUTPUT, partition, committed_only=True)
-            numbers = [(r.key or b"", int((r.value or b"").rpartition(b":")[2])) for r in stored]
-            findings += oracle.disordered_outputs(numbers)
-    return findings
-
-
-Judge = Callable[[int, str], Coroutine[Any, Any, list[str]]]
-
-
-def judge(guarantee: Judge, seed: int, protocol: str = CLASSIC) -> list[str]:
-    loop = SimulatedLoop(seed, hostile=seed % 3 == 2, time_limit_seconds=3_000)
-    return loop.run(guarantee(seed, protocol))
-
-
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("guarantee", [at_least_once, at_most_once, exactly_once])
-def test_guarantees(seed: int, guarantee: Judge) -> None:
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_guarantees(seed: int, guarantee: Guarantee) -> None:
     assert judge(guarantee, seed) == []
 
 
 @pytest.mark.parametrize("seed", SEEDS_OF_CONSUMER_PROTOCOL)
-@pytest.mark.parametrize("guarantee", [at_least_once, at_most_once, exactly_once])
-def test_guarantees_in_groups_of_the_consumer_protocol(seed: int, guarantee: Judge) -> None:
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_guarantees_in_groups_of_the_consumer_protocol(seed: int, guarantee: Guarantee) -> None:
     """KIP-848."""
     assert judge(guarantee, seed, CONSUMER) == []
 
@@ -113,7 +61,7 @@ def test_guarantees_in_groups_of_the_consumer_protocol(seed: int, guarantee: Jud
     # After drain_timeout_ms a cancelled handler began the next record of a partition given up.
     [(at_most_once, 230)],
 )
-def test_seeds_that_found_a_fault(guarantee: Judge, seed: int) -> None:
+def test_seeds_that_found_a_fault(guarantee: Guarantee, seed: int) -> None:
     assert judge(guarantee, seed) == []
 
 
@@ -177,7 +125,7 @@ async def admit_first(self: AtMostOnce, items: Any) -> bool:
 
 complete = CompletedOffsets.complete
 # The last is a seed that has found the bug before, quickly.
-PLANTED: list[tuple[Judge, type, str, Any, int]] = [
+PLANTED: list[tuple[Guarantee, type, str, Any, int]] = [
     (at_least_once, CompletedOffsets, "complete", commit_the_last_done, 0),
     (at_least_once, AtLeastOnce, "deliver", commit_first, 0),
     (at_least_once, SentOutputs, "send", do_not_wait, 0),
@@ -198,15 +146,8 @@ PLANTED: list[tuple[Judge, type, str, Any, int]] = [
     ],
 )
 def test_planted_bugs_are_found(
-    planted: tuple[Judge, type, str, Any, int], monkeypatch: pytest.MonkeyPatch
+    planted: tuple[Guarantee, type, str, Any, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guarantee, kind, method, bug, likely = planted
     monkeypatch.setattr(kind, method, bug)
-    assert any(_finds(guarantee, seed) for seed in (likely, *range(30)))
-
-
-def _finds(guarantee: Judge, seed: int) -> bool:
-    try:
-        return bool(judge(guarantee, seed))
-    except (TimeoutError, AssertionError, SimulationError):
-        return True  # the run does not come to its end
+    assert any(findings(guarantee, seed) for seed in (likely, *range(30)))

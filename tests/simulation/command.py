@@ -5,6 +5,7 @@ import.
 from __future__ import annotations
 
 import argparse
+import logging
 import multiprocessing
 import time
 from collections import Counter
@@ -13,6 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
+from tests.processing.simulated_guarantees import drawn, findings
 from tests.simulation.groups.scenario import PROTOCOLS
 from tests.simulation.groups.simulator import simulate_group
 from tests.simulation.seed_run import SimulationResult
@@ -20,7 +22,7 @@ from tests.simulation.shares.simulator import simulate_shares
 from tests.simulation.simulator import simulate
 
 _SEEDS_PER_CHUNK = 10
-_PRODUCERS, _GROUPS, _SHARES = "producers", "groups", "shares"
+_PRODUCERS, _GROUPS, _SHARES, _PROCESSORS = "producers", "groups", "shares", "processors"
 
 
 class SeedReport(NamedTuple):
@@ -68,6 +70,8 @@ def _run_all(seeds: Sequence[int], options: argparse.Namespace) -> Iterator[Seed
 
 
 def _run_one(seed: int, options: argparse.Namespace) -> SeedReport:
+    if options.clients == _PROCESSORS:
+        return _run_processors(seed, options)
     run: dict[str, Callable[..., SimulationResult]] = {
         _PRODUCERS: simulate,
         _GROUPS: partial(simulate_group, protocol=options.protocol),
@@ -81,6 +85,22 @@ def _run_one(seed: int, options: argparse.Namespace) -> SeedReport:
         result.full_trace() if options.trace else "",
         result.history.counts,
     )
+
+
+def _run_processors(seed: int, options: argparse.Namespace) -> SeedReport:
+    guarantee, protocol = drawn(seed)
+    logging.disable(logging.CRITICAL)  # handlers that fail are logged
+    try:
+        found = findings(guarantee, seed, protocol, hostile=options.hostile)
+    finally:
+        logging.disable(logging.NOTSET)
+    hostile = " --hostile" if options.hostile else ""
+    report = [
+        f"seed {seed}: {guarantee.__name__}, protocol {protocol}",
+        *(f"  {each}" for each in found),
+        f"  replay: python -m tests.simulation --clients processors --seed {seed}{hostile}",
+    ]
+    return SeedReport(seed, 0.0, "\n".join(report) if found else "", "", Counter())
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -99,9 +119,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--clients",
-        choices=[_PRODUCERS, _GROUPS, _SHARES],
+        choices=[_PRODUCERS, _GROUPS, _SHARES, _PROCESSORS],
         default=_PRODUCERS,
-        help="producers and readers, members of a group, or of a share group (default: producers)",
+        help="producers and readers, members of a group, or of a share group, or processors "
+        "(default: producers)",
     )
     parser.add_argument(
         "--protocol",
@@ -114,6 +135,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.protocol is not None and options.clients != _GROUPS:
         parser.error("--protocol needs --clients groups")
+    if options.trace and options.clients == _PROCESSORS:
+        parser.error("--trace needs other clients than processors")
     return options
 
 

@@ -78,3 +78,19 @@ def test_a_failing_seed_prints_its_settings_and_history(
     assert "sends record" in printed
     assert "replay: python -m tests.simulation --seed 0 --trace" in printed
     assert printed.endswith("findings in the seeds 0\n")
+
+
+def test_a_seed_of_processors_has_no_findings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--clients", "processors", "--seed", "1"]) == 0
+    assert capsys.readouterr().out.endswith("no findings\n")
+
+
+def test_a_failing_seed_of_processors_prints_what_it_chose(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tests.processing.oracle.disordered_keys", lambda calls: ["disordered"])
+    assert main(["--clients", "processors", "--seed", "1", "--hostile"]) == 1
+    printed = capsys.readouterr().out
+    assert printed.startswith("seed 1: at_least_once, protocol classic")
+    assert "\n  disordered\n" in printed
+    assert "replay: python -m tests.simulation --clients processors --seed 1 --hostile" in printed
