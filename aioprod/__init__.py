@@ -21,6 +21,7 @@ if _typing.TYPE_CHECKING:
     from aioprod.metrics import ConsumerObserver as ConsumerObserver
     from aioprod.metrics import ProducerObserver as ProducerObserver
     from aioprod.metrics import ShareConsumerObserver as ShareConsumerObserver
+    from aioprod.oauth_token import OAuthToken as OAuthToken
     from aioprod.producer import *  # noqa: F403
     from aioprod.serialization import BytesDeserializer as BytesDeserializer
     from aioprod.serialization import BytesSerializer as BytesSerializer
@@ -46,6 +47,7 @@ else:
             "ErrorCode": "aioprod.error_codes",
             "JsonDeserializer": "aioprod.serialization",
             "JsonSerializer": "aioprod.serialization",
+            "OAuthToken": "aioprod.oauth_token",
             "ProducerInterceptor": "aioprod.interceptors",
             "ProducerObserver": "aioprod.metrics",
             "Serializer": "aioprod.serialization",

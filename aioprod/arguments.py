@@ -15,8 +15,8 @@ from aioprod.foreign_text import shown
 from aioprod.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 
 _MAX_OFFSET = 2**63 - 1
-_PULSAR_TOPIC = re.compile(r"(non-)?persistent://[^/]+/[^/]+/[^/]+")  # Kafka's protocol on Pulsar
-_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_PULSAR_TOPIC = r"(non-)?persistent://[^/]+/[^/]+/[^/]+"  # Kafka's protocol on Pulsar
+_LEGAL_TOPIC = r"[a-zA-Z0-9._-]{1,249}"
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -58,7 +58,7 @@ def topic_fault(name: object) -> str | None:
         return "a pattern is not a name; only Consumer.subscribe(pattern=...) takes one"
     if not isinstance(name, str):
         return f"must be a name of type str, not {type(name).__name__}"
-    if _PULSAR_TOPIC.fullmatch(name):
+    if re.fullmatch(_PULSAR_TOPIC, name):
         return None
     if ":" in name:
         return (
@@ -67,7 +67,7 @@ def topic_fault(name: object) -> str | None:
         )
     if "," in name:
         return "must be one name; give several topics as several arguments or as a list"
-    if not _LEGAL_TOPIC.fullmatch(name) or name in (".", ".."):
+    if not re.fullmatch(_LEGAL_TOPIC, name) or name in (".", ".."):
         return "must be 1 to 249 of the characters a-z A-Z 0-9 . _ -, and not '.' or '..'"
     return None
 

@@ -15,11 +15,11 @@ from typing import Final
 _FIRST_SURROGATE: Final = 0xDC80
 _FIRST_PRIVATE: Final = 0xEF80
 _BYTES: Final = 0x80
-_NEVER_IN_COLUMNS: Final = re.compile("[\udc80-\udcff\uef80-\uefff]")
+_NEVER_IN_COLUMNS: Final = "[\udc80-\udcff\uef80-\uefff]"
 _SURROGATES: Final = {_FIRST_PRIVATE + byte: _FIRST_SURROGATE + byte for byte in range(_BYTES)}
 
-#: Finds the UTF-8 of the characters that stand for bytes in columns.
-PRIVATE_IN_UTF8: Final = re.compile(b"\xee[\xbe\xbf]")
+#: A pattern for the UTF-8 of the characters that stand for bytes in columns.
+PRIVATE_IN_UTF8: Final = b"\xee[\xbe\xbf]"
 
 
 def decode_name(name: bytes) -> str:
@@ -38,7 +38,7 @@ def encode_name(name: str) -> bytes:
 
 def column_text(name: str) -> str:
     """Return the text of a name in a column of Arrow."""
-    return _NEVER_IN_COLUMNS.sub(_private, name)
+    return re.sub(_NEVER_IN_COLUMNS, _private, name)
 
 
 def name_in_column(text: str) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import get_annotations
-from typing import NoReturn, SupportsIndex, TypeVar, get_type_hints
+from typing import ForwardRef, NoReturn, SupportsIndex, TypeVar, get_type_hints
 
 C = TypeVar("C", bound=type)
 
@@ -14,8 +14,8 @@ C = TypeVar("C", bound=type)
 def set_module(package: str) -> Callable[[C], C]:
     """Make a class show ``package`` as its module in reprs, tracebacks and pickles.
 
-    ``typing.get_type_hints`` looks up names in the module that a class shows, so this
-    evaluates the annotations first.
+    ``typing.get_type_hints`` looks up names in the module that a class shows, so this evaluates
+    annotations that are text first.
 
     Args:
         package: exports the class.
@@ -23,7 +23,7 @@ def set_module(package: str) -> Callable[[C], C]:
 
     def change(kind: C) -> C:
         own = get_annotations(kind)
-        if own:
+        if any(isinstance(each, str | ForwardRef) for each in own.values()):
             hints = get_type_hints(kind, localns={kind.__name__: kind}, include_extras=True)
             kind.__annotations__ = {name: hints[name] for name in own}
         kind.__module__ = package

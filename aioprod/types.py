@@ -3,8 +3,7 @@
 # Without `from __future__ import annotations`: NamedTuple and `set_module` would compile each
 # annotation of a field, which takes milliseconds of each import.
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 
@@ -12,7 +11,6 @@ __all__ = [
     "AcknowledgeType",
     "ConsumerGroupMetadata",
     "ConsumerRecord",
-    "OAuthToken",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "PreparedTransaction",
@@ -223,29 +221,3 @@ class ConsumerGroupMetadata(NamedTuple):
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class OAuthToken:
-    """A token for SASL/OAUTHBEARER, as a token provider returns it (KIP-255).
-
-    Attributes:
-        value: the token, such as a JSON Web Token in its compact form.
-        extensions: names and values to send with the token (KIP-342).
-        on_refused: called if a broker refuses a login with the token, so that a provider that keeps
-            tokens can get another one for the next login.
-    """
-
-    value: str = field(repr=False)
-    extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
-    on_refused: Callable[[], object] | None = field(default=None, repr=False, compare=False)
-
-
-TokenProvider: TypeAlias = Callable[[], Awaitable[OAuthToken]]
-"""An async function without arguments. Clients call it for each new connection, and before a
-session expires.
-
-An error that it raises becomes the cause of an AuthenticationError; so does CancelledError unless
-the client cancels the call, because it closes or no longer needs the connection.
-KeyboardInterrupt and SystemExit are also raised by the event loop.
-"""

@@ -22,15 +22,11 @@ with instrumented(__name__):
         encode_assignment,
         encode_subscription,
     )
-    from aioprod.protocol.framing import (
-        decode_request_header,
-        decode_response,
-        encode_request,
-        encode_response,
-    )
+    from aioprod.protocol.framing import decode_response, encode_request, encode_response
     from aioprod.protocol.message import Request, Struct
     from aioprod.protocol.messages.registry import REQUESTS
     from aioprod.protocol.produce_decoder import StoredBatches, decode_produce_response
+    from aioprod.protocol.request_headers import decode_request_header
     from aioprod.types import TopicPartition
 
 _KEYS = sorted(REQUESTS)

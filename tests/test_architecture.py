@@ -32,6 +32,8 @@ BASE_MODULES = {
     "error_codes",
     "foreign_text",
     "serialization",
+    "serializing",
+    "oauth_token",
     "column_serialization",
     "database",
     "dead_letter_headers",

@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 from pydantic_core import to_jsonable_python
 
 from aioprod import JsonSerializer, SerializationError
-from aioprod.serialization import serialize
+from aioprod.serializing import serialize
 from tests.testing.doc_blocks import DOCS, table_rows
 
 UTC = datetime.UTC

@@ -24,14 +24,12 @@ from aioprod.serialization import (
     IntegerSerializer,
     JsonSerializer,
     LongSerializer,
-    Serializer,
     ShortSerializer,
     StringSerializer,
     UUIDSerializer,
     VoidSerializer,
-    WithHeaders,
-    serialize,
 )
+from aioprod.serializing import Serializer, WithHeaders, serialize
 from aioprod.types import Headers
 
 

@@ -36,9 +36,8 @@ from aioprod import (
 from aioprod._tools import generate_config
 from aioprod.config.admin import ADMIN
 from aioprod.config.consumer import CONSUMER
-from aioprod.config.kafka_properties import SettingsTable
 from aioprod.config.producer import PRODUCER
-from aioprod.config.setting import choice, milliseconds, number, secret, switch, text
+from aioprod.config.setting import SettingsTable, choice, milliseconds, number, secret, switch, text
 from aioprod.config.share_consumer import SHARE_CONSUMER
 from aioprod.serialization import JsonDeserializer, StringDeserializer
 from aioprod.testing.jars import kafka_jars

@@ -12,8 +12,8 @@ import pytest
 import aioprod
 from aioprod.config.admin import ADMIN
 from aioprod.config.consumer import CONSUMER
-from aioprod.config.kafka_properties import SettingsTable
 from aioprod.config.producer import PRODUCER
+from aioprod.config.setting import SettingsTable
 from aioprod.config.share_consumer import SHARE_CONSUMER
 
 ROOT = Path(aioprod.__file__).parent

@@ -87,7 +87,7 @@ _KEYWORDS_IMPORTS: Mapping[str, str] = {
     "client": """import os
 import ssl
 
-from aioprod.types import TokenProvider
+from aioprod.oauth_token import TokenProvider
 """,
     "producer": f"""from collections.abc import Mapping, Sequence
 

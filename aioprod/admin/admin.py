@@ -24,10 +24,9 @@ from aioprod.admin.users import UserCalls
 from aioprod.arguments import check_sources
 from aioprod.cluster.client_ids import next_client_number
 from aioprod.cluster.telemetry import LAST_PUSH_MS
+from aioprod.config import keywords
 from aioprod.config.admin import ADMIN, AdminConfig
 from aioprod.config.checks import check_names
-from aioprod.config.kafka_properties import client_arguments
-from aioprod.config.keywords.admin import AdminSettings
 from aioprod.config.redaction import hide_arguments
 from aioprod.misuse import ADMIN_OF_OTHERS, names_cures
 from aioprod.public_module import Uncopyable
@@ -76,7 +75,7 @@ class Admin(
         bootstrap_servers: str | Iterable[str] = "localhost:9092",
         *,
         rng: random.Random | None = None,
-        **settings: Unpack[AdminSettings],
+        **settings: Unpack[keywords.AdminSettings],
     ) -> None:
         check_names(AdminConfig, settings)
         check_sources(None, rng)
@@ -97,6 +96,8 @@ class Admin(
             ConfigError: as in the constructor; and if a setting exists in Java only, with the
                 reason.
         """
+        from aioprod.config.kafka_properties import client_arguments  # most pass arguments
+
         with client_arguments(ADMIN, settings, lambda given: _client_id()) as arguments:
             return cls(**arguments)
 

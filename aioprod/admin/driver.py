@@ -12,7 +12,7 @@ import contextlib
 import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioprod.admin.answers import partition_name
 from aioprod.admin.attempts import Attempt, Outcomes
@@ -28,11 +28,14 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import AdminClosedError, BrokerError, KafkaError, copy_of
 from aioprod.metrics import AdminObservers, CallDone, ObservedAdmin
 from aioprod.metrics.admin import AdminMetrics
-from aioprod.metrics.telemetry import TelemetrySource, admin_telemetry
+from aioprod.metrics.telemetry_source import TelemetrySource
 from aioprod.net.connection import Connection
 from aioprod.net.refusals import explain
 from aioprod.protocol.message import Message, Request
 from aioprod.types import TopicPartition
+
+if TYPE_CHECKING:
+    from aioprod.metrics.telemetry import MetricValue, Selection
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -78,7 +81,13 @@ class AdminDriver(ClientLifecycle):
 
     def _telemetry(self) -> TelemetrySource:
         metrics = self._metrics
-        return TelemetrySource(dict, lambda wanted: admin_telemetry(metrics.snapshot(), wanted))
+
+        def pushed(wanted: Selection) -> Iterable[MetricValue]:
+            from aioprod.metrics.telemetry import admin_telemetry  # few brokers ask for metrics
+
+            return admin_telemetry(metrics.snapshot(), wanted)
+
+        return TelemetrySource(dict, pushed)
 
     def _connection_changed(
         self, node_id: int, address: str, opened: bool, error: KafkaError | None

@@ -20,7 +20,7 @@ from aioprod.foreign_text import escaped
 from aioprod.logs import Logger, get_logger
 
 if TYPE_CHECKING:
-    from aioprod.config.kafka_properties import SettingsTable
+    from aioprod.config.setting import SettingsTable
     from aioprod.schema_registry import SchemaRegistry
 
 log: Logger = get_logger(__name__)

@@ -5,7 +5,7 @@ import itertools
 import math
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from aioprod.errors import (
     AuthenticationError,
@@ -20,7 +20,7 @@ from aioprod.running_loop import running_loop
 T = TypeVar("T")
 
 
-class RetryLimit(NamedTuple):
+class RetryLimit:
     """The time limit on all attempts together, and its name in the error.
 
     Attributes:
@@ -30,10 +30,19 @@ class RetryLimit(NamedTuple):
         error_type: the type of the error if the limit expires during an attempt.
     """
 
-    limit_ms: float
-    what: str
-    setting: str
-    error_type: type[KafkaTimeoutError] = KafkaTimeoutError
+    __slots__ = ("error_type", "limit_ms", "setting", "what")
+
+    def __init__(
+        self,
+        limit_ms: float,
+        what: str,
+        setting: str,
+        error_type: type[KafkaTimeoutError] = KafkaTimeoutError,
+    ) -> None:
+        self.limit_ms = limit_ms
+        self.what = what
+        self.setting = setting
+        self.error_type = error_type
 
 
 def is_retriable(error: KafkaError) -> bool:

@@ -11,7 +11,6 @@ import random
 import uuid
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 from aioprod import native
 from aioprod.arguments import check_limit_ms
@@ -23,7 +22,7 @@ from aioprod.cluster.telemetry import Telemetry
 from aioprod.config.client import ClientConfig
 from aioprod.errors import KafkaError
 from aioprod.logs import Logger, get_logger
-from aioprod.metrics.telemetry import TelemetrySource
+from aioprod.metrics.telemetry_source import TelemetrySource
 from aioprod.net.backoff import Backoff
 from aioprod.net.bootstrap import ConnectionCallback
 from aioprod.net.brokers import Brokers
@@ -65,7 +64,7 @@ class ClientLifecycle:
         """Called when all connections are closed, or the event loop is closed."""
 
 
-class ClientKind(NamedTuple):
+class ClientKind:
     """A kind of client.
 
     Attributes:
@@ -75,9 +74,17 @@ class ClientKind(NamedTuple):
             ``closed_error`` if None.
     """
 
-    name: str
-    closed_error: type[KafkaError]
-    not_started_error: type[KafkaError] | None = None
+    __slots__ = ("closed_error", "name", "not_started_error")
+
+    def __init__(
+        self,
+        name: str,
+        closed_error: type[KafkaError],
+        not_started_error: type[KafkaError] | None = None,
+    ) -> None:
+        self.name = name
+        self.closed_error = closed_error
+        self.not_started_error = not_started_error
 
 
 class ClientRuntime:

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Collection, Container, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from aioprod.counts import counted
@@ -63,8 +63,7 @@ class TopicInfo(NamedTuple):
         return next((info for info in self.partitions if info.partition == partition), None)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ClusterSnapshot:
+class ClusterSnapshot(NamedTuple):
     """Brokers and topics, as described by the latest metadata.
 
     Attributes:
@@ -77,8 +76,8 @@ class ClusterSnapshot:
     """
 
     version: int = 0
-    nodes: Mapping[int, BrokerAddress] = field(default_factory=dict)
-    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
+    nodes: Mapping[int, BrokerAddress] = MappingProxyType({})
+    topics: Mapping[str, TopicInfo] = MappingProxyType({})
     controller_id: int = -1
     cluster_id: str | None = None
     principal: str = UNNAMED
@@ -196,7 +195,7 @@ class ClusterSnapshot:
                     topics[tp.topic] = info._replace(partitions=tuple(partitions))
         if all(topics[name] is info for name, info in self.topics.items()):
             return self
-        return replace(self, version=self.version + 1, nodes=known, topics=topics)
+        return self._replace(version=self.version + 1, nodes=known, topics=topics)
 
 
 def _topic_info(topic: MetadataResponseTopic, old: TopicInfo | None) -> TopicInfo:

@@ -1,7 +1,8 @@
 """Pushes the metrics of a client to brokers that request them (KIP-714).
 
-Until a broker announces the APIs, no task runs, and :mod:`aioprod.cluster.telemetry_push` is not
-imported, as few brokers do. Then a task requests the subscription and pushes metrics.
+Until a broker announces the APIs, no task runs, and neither :mod:`aioprod.cluster.telemetry_push`
+nor :mod:`aioprod.metrics.telemetry` is imported, as few brokers do. Then a task requests the
+subscription and pushes metrics.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from aioprod.cluster.telemetry_brokers import announces, check_announced
 from aioprod.config.client import ClientConfig
 from aioprod.errors import ConfigError, KafkaError, copy_of
 from aioprod.logs import Logger, get_logger
-from aioprod.metrics.telemetry import TelemetrySource
+from aioprod.metrics.telemetry_source import TelemetrySource
 from aioprod.net.bounds import TimeLimit
 from aioprod.net.brokers import Brokers
 from aioprod.running_loop import start_task

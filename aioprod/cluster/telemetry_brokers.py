@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from aioprod.errors import UnsupportedVersionError
 from aioprod.net.connection import Connection
-from aioprod.protocol.api_keys import ApiKey
+
+_GET_TELEMETRY_SUBSCRIPTIONS: Final = 71  # the API key: few clients import the request
 
 
 def announces(connection: Connection) -> bool:
     """Return whether the broker accepts metrics of clients."""
-    return ApiKey.GET_TELEMETRY_SUBSCRIPTIONS in connection.versions
+    return _GET_TELEMETRY_SUBSCRIPTIONS in connection.versions
 
 
 def check_announced(connection: Connection) -> None:

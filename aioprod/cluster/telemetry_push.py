@@ -15,7 +15,8 @@ from aioprod.cluster.telemetry_plan import PERSISTENT, Step, Subscription, Telem
 from aioprod.config.client import ClientConfig
 from aioprod.errors import BrokerConnectionError, KafkaError, UnsupportedVersionError
 from aioprod.logs import Logger, get_logger
-from aioprod.metrics.telemetry import Ledger, MetricValue, TelemetrySource
+from aioprod.metrics.telemetry import Ledger, MetricValue
+from aioprod.metrics.telemetry_source import TelemetrySource
 from aioprod.net.brokers import Brokers
 from aioprod.net.connection import Connection
 from aioprod.protocol.compression import compress

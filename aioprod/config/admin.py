@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from aioprod.config.client import ClientConfig, explain_all_settings
 from aioprod.config.configuration import configuration
-from aioprod.config.kafka_properties import SettingsTable
-from aioprod.config.setting import apply_checks
+from aioprod.config.setting import SettingsTable, apply_checks
 from aioprod.config.settings.admin import ADMIN_ONLY, ADMIN_SETTINGS
 from aioprod.config.unsupported import ADMIN_UNSUPPORTED
 from aioprod.metrics import AdminObserver
@@ -46,8 +45,7 @@ class AdminConfig(ClientConfig):
     # End of the generated part.
 
     def __post_init__(self) -> None:
-        # Zero-argument super() does not work in a slots dataclass.
-        ClientConfig.__post_init__(self)
+        super().__post_init__()
         apply_checks(self, ADMIN_ONLY.values())
 
 

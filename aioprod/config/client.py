@@ -2,7 +2,6 @@
 
 # Without `from __future__ import annotations`, as in `aioprod.types`.
 
-import inspect
 import re
 from typing import Literal, TypeVar
 
@@ -214,8 +213,7 @@ class ClientConfig(SecurityConfig):
     # End of the generated part.
 
     def __post_init__(self) -> None:
-        # Zero-argument super() does not work in a slots dataclass.
-        SecurityConfig.__post_init__(self)
+        super().__post_init__()
         given = list_servers(self.bootstrap_servers)
         object.__setattr__(self, "bootstrap_servers", given)
         apply_checks(self, CONNECTIONS.values())
@@ -226,14 +224,10 @@ def explain_all_settings(kind: type[ConfigT]) -> type[ConfigT]:
     """Add the explanations of :class:`ClientConfig` to the docstring of a subclass, so that
     ``help()`` shows all settings.
     """
-    text = inspect.cleandoc(kind.__doc__ or "")
-    inherited = inspect.cleandoc(ClientConfig.__doc__ or "")
-    entries = inherited.partition("Attributes:\n")[2].partition("\nRaises:")[0]
-    added = [
-        entry.rstrip()
-        for entry in re.split(r"^(?= {4}\w)", entries, flags=re.MULTILINE)
-        if entry.strip() and entry.split(":")[0].strip() not in kind.__annotations__
-    ]
-    start, raises, end = text.partition("\n\nRaises:")
-    kind.__doc__ = "\n".join([start, *added]) + raises + end
+    added = (ClientConfig.__doc__ or "").partition("Attributes:\n")[2].partition("Raises:\n")[0]
+    for name in kind.__annotations__.keys() & ClientConfig.__annotations__.keys():
+        added = re.sub(rf"^( +){name}:.*\n(?:\1 .*\n)*", "", added, flags=re.MULTILINE)
+    start, raises, end = (kind.__doc__ or "").partition("Raises:\n")
+    text = start.rstrip()
+    kind.__doc__ = f"{text}\n{added.rstrip()}{start[len(text) :]}{raises}{end}"
     return kind

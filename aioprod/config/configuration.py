@@ -1,16 +1,16 @@
 """The base class of all configurations: read-only dataclasses that are imported quickly.
 
-``dataclass`` compiles a constructor and comparisons for each class. With ninety settings that takes
-a tenth of a client's import, so the configurations share these methods.
+``dataclass`` compiles a constructor and other methods for each class. With ninety settings that
+takes a tenth of a client's import, so the configurations share these methods.
 """
 
 # Without `from __future__ import annotations`, as in `aioprod.types`.
 
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from inspect import Parameter, Signature
-from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
+from typing import Any, ClassVar, NoReturn, TypeVar, cast, dataclass_transform
 
 from aioprod.config.redaction import HidesArguments
 
@@ -32,7 +32,6 @@ class ConfigurationType(HidesArguments):
 class Configuration(metaclass=ConfigurationType):
     """Settings as the fields of a dataclass. A subclass has the decorator :func:`configuration`."""
 
-    __slots__ = ()
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     def __init__(self, *values: Any, **named: Any) -> None:
@@ -56,6 +55,12 @@ class Configuration(metaclass=ConfigurationType):
             ConfigError: if a setting is invalid.
         """
 
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+
     def __eq__(self, other: object) -> bool:
         return _values(self) == _values(other) if type(other) is type(self) else NotImplemented
 
@@ -74,9 +79,7 @@ def configuration(*, kw_only: bool = False) -> Callable[[C], C]:
     Args:
         kw_only: whether its own fields are keyword arguments only.
     """
-    change: Any = dataclass(
-        frozen=True, slots=True, kw_only=kw_only, init=False, eq=False, repr=False
-    )
+    change: Any = dataclass(kw_only=kw_only, init=False, eq=False, repr=False)
     return cast("Callable[[C], C]", change)
 
 

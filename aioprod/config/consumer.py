@@ -8,16 +8,15 @@ from typing import Any, Literal, Protocol
 
 from aioprod.config.client import ClientConfig, explain_all_settings
 from aioprod.config.configuration import configuration
-from aioprod.config.kafka_properties import SettingsTable
 from aioprod.config.offset_reset import OffsetReset
-from aioprod.config.setting import apply_checks, check_growth
+from aioprod.config.setting import SettingsTable, apply_checks, check_growth
 from aioprod.config.settings.consumer import CONSUMER_ONLY, CONSUMER_SETTINGS
 from aioprod.config.unsupported import CONSUMER_UNSUPPORTED
 from aioprod.errors import ConfigError
 from aioprod.interceptors import ConsumerInterceptor
 from aioprod.metrics import ConsumerObserver
 from aioprod.public_module import set_module
-from aioprod.serialization import AnyDeserializer
+from aioprod.serializing import AnyDeserializer
 
 
 class CustomAssignor(Protocol):
@@ -178,8 +177,7 @@ class ConsumerConfig(ClientConfig):
     # End of the generated part.
 
     def __post_init__(self) -> None:
-        # Zero-argument super() does not work in a slots dataclass.
-        ClientConfig.__post_init__(self)
+        super().__post_init__()
         apply_checks(self, CONSUMER_ONLY.values())
         _check_fetch(self)
         _check_group(self)

@@ -4,52 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
-from aioprod.config.client import ClientConfig
 from aioprod.config.msk_iam import with_tokens
 from aioprod.config.plugins import PluginLoader, import_object
-from aioprod.config.setting import Setting, Source
+from aioprod.config.setting import Setting, SettingsTable, Source
 from aioprod.errors import ConfigError
 from aioprod.foreign_text import nearest, shown
-
-
-@dataclass(eq=False, repr=False)
-class SettingsTable:
-    """All settings of a kind of client.
-
-    Attributes:
-        kind: the class of the client's configuration.
-        client: the name of the kind of client, for errors.
-        settings: the settings by Python name.
-        unsupported: settings of the Java client that aioprod does not support, and why.
-    """
-
-    kind: type[ClientConfig]
-    client: str
-    settings: Mapping[str, Setting]
-    unsupported: Mapping[str, str]
-
-    @cached_property
-    def _renamed(self) -> Mapping[str, str]:
-        return {setting.dotted_name: name for name, setting in self.settings.items()}
-
-    @property
-    def dotted_names(self) -> Iterable[str]:
-        """The names of the settings in properties files."""
-        return self._renamed
-
-    def python_name(self, given: str) -> str:
-        """Return the Python name of a setting, given with dots or underscores."""
-        return self._renamed.get(given.replace("_", "."), given.replace(".", "_"))
-
-    def knows(self, given: str) -> bool:
-        """Return whether aioprod or the Java client has this setting."""
-        return (
-            self.python_name(given) in self.settings or given.replace("_", ".") in self.unsupported
-        )
 
 
 @contextmanager

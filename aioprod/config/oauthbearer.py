@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from aioprod.config.plugins import import_object
 from aioprod.config.settings.security import SECURITY
 from aioprod.errors import ConfigError
-from aioprod.types import TokenProvider
+from aioprod.oauth_token import TokenProvider
 
 if TYPE_CHECKING:
     from aioprod.config.jaas import OAuthLogin

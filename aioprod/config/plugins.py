@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from typing import Any
 
-from aioprod.config.java_serializers import JAVA_CLASSES
 from aioprod.errors import ConfigError
 from aioprod.foreign_text import repr_of
 from aioprod.logs import Logger, get_logger
@@ -15,6 +14,7 @@ from aioprod.user_code import ENDS_PROGRAM, surface
 
 logger: Logger = get_logger(__name__)
 
+_KAFKA = "org.apache.kafka."
 # Further Java classes with an equivalent, and its import path.
 _JAVA_CLASSES = {
     "org.apache.kafka.clients.producer.RoundRobinPartitioner": (
@@ -106,10 +106,13 @@ def import_object(setting: str, path: str, *, is_secret: bool = False) -> Any:
         ConfigError: if the module or name does not exist, or the import fails.
     """
     shown = setting if is_secret else f"{setting}={path!r}"
-    if path in JAVA_CLASSES:
-        return JAVA_CLASSES[path]
+    if path.startswith(_KAFKA):
+        from aioprod.config.java_serializers import JAVA_CLASSES
+
+        if path in JAVA_CLASSES:
+            return JAVA_CLASSES[path]
     module_name, _, name = _JAVA_CLASSES.get(path, path).rpartition(".")
-    if path.startswith("org.apache.kafka.") and path not in _JAVA_CLASSES:
+    if path.startswith(_KAFKA) and path not in _JAVA_CLASSES:
         raise ConfigError(f"{shown}: aioprod has no equivalent of this Java class")
     if is_secret and not _is_module(module_name):
         raise ConfigError(
@@ -118,7 +121,7 @@ def import_object(setting: str, path: str, *, is_secret: bool = False) -> Any:
     if not module_name:
         raise ConfigError(f"{shown}: must be an import path such as package.module.Name")
     try:
-        return getattr(importlib.import_module(module_name), name)
+        return getattr(import_module(module_name), name)
     except AttributeError:
         missing = "such name" if is_secret else name
         raise ConfigError(f"{shown}: module {module_name} has no {missing}") from None
@@ -131,8 +134,10 @@ def import_object(setting: str, path: str, *, is_secret: bool = False) -> Any:
 def _is_module(name: str) -> bool:
     if not all(part.isidentifier() for part in name.split(".")):
         return False
+    from importlib.util import find_spec
+
     try:
-        return importlib.util.find_spec(name) is not None
+        return find_spec(name) is not None
     except ModuleNotFoundError as error:
         # The module may exist, but import one that does not.
         return error.name is None or not f"{name}.".startswith(f"{error.name}.")

@@ -10,15 +10,14 @@ from typing import Any, Literal, Protocol
 from aioprod.codecs import CODECS
 from aioprod.config.client import ClientConfig, explain_all_settings
 from aioprod.config.configuration import configuration
-from aioprod.config.kafka_properties import SettingsTable, client_arguments
-from aioprod.config.setting import apply_checks, check_growth
+from aioprod.config.setting import SettingsTable, apply_checks, check_growth
 from aioprod.config.settings.producer import PRODUCER_ONLY, PRODUCER_SETTINGS
 from aioprod.config.unsupported import PRODUCER_UNSUPPORTED
 from aioprod.errors import ConfigError
 from aioprod.interceptors import ProducerInterceptor
 from aioprod.metrics import ProducerObserver
 from aioprod.public_module import set_module
-from aioprod.serialization import AnySerializer
+from aioprod.serializing import AnySerializer
 
 
 class CustomPartitioner(Protocol):
@@ -178,8 +177,7 @@ class ProducerConfig(ClientConfig):
     # End of the generated part.
 
     def __post_init__(self) -> None:
-        # Zero-argument super() does not work in a slots dataclass.
-        ClientConfig.__post_init__(self)
+        super().__post_init__()
         apply_checks(self, PRODUCER_ONLY.values())
         _check_compression(self)
         _check_delivery(self)
@@ -224,6 +222,8 @@ def producer_arguments(
         settings: names and values.
         new_client_id: returns a client id for ``transactional.id``, if ``client.id`` is not set.
     """
+    from aioprod.config.kafka_properties import client_arguments  # most programs pass arguments
+
     with client_arguments(
         PRODUCER, settings, lambda given: new_client_id(given.get("transactional_id"))
     ) as arguments:

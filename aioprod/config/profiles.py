@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from aioprod.config.client import ClientConfig
-from aioprod.config.kafka_properties import SettingsTable, python_settings
+from aioprod.config.kafka_properties import python_settings
 from aioprod.config.properties_file import read_properties
 from aioprod.config.redaction import hide_arguments, is_secret
+from aioprod.config.setting import SettingsTable
 from aioprod.config.settings.admin import ADMIN_SETTINGS
 from aioprod.config.unsupported import ADMIN_UNSUPPORTED
 from aioprod.errors import ConfigError

@@ -17,7 +17,7 @@ from aioprod.errors import ConfigError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_SECRET = re.compile(r"password|passphrase|secret|jaas\.config|keystore\.key$")
+_SECRET = r"password|passphrase|secret|jaas\.config|keystore\.key$"
 
 
 def is_secret(name: str) -> bool:
@@ -26,7 +26,7 @@ def is_secret(name: str) -> bool:
     Args:
         name: the name, with dots or underscores.
     """
-    return _SECRET.search(name.replace("_", ".").lower()) is not None
+    return re.search(_SECRET, name.replace("_", ".").lower()) is not None
 
 
 def hide_arguments(call: Callable[P, R]) -> Callable[P, R]:

@@ -14,7 +14,7 @@ from aioprod.config.redaction import hide_arguments
 from aioprod.config.setting import apply_checks
 from aioprod.config.settings.security import SASL_MECHANISMS, SCRAM_MECHANISMS, SECURITY
 from aioprod.errors import ConfigError
-from aioprod.types import TokenProvider
+from aioprod.oauth_token import TokenProvider
 
 if TYPE_CHECKING:
     from aioprod.config.jaas import OAuthLogin

@@ -8,6 +8,7 @@ and the row in docs/configuration.md.
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -87,6 +88,48 @@ class Setting(NamedTuple):
 
 Section = Mapping[str, Setting]
 """Settings by name, under one heading of docs/configuration.md."""
+
+
+class SettingsTable:
+    """All settings of a kind of client.
+
+    Attributes:
+        kind: the class of the client's configuration.
+        client: the name of the kind of client, for errors.
+        settings: the settings by Python name.
+        unsupported: settings of the Java client that aioprod does not support, and why.
+    """
+
+    def __init__(
+        self,
+        kind: type[Any],
+        client: str,
+        settings: Mapping[str, Setting],
+        unsupported: Mapping[str, str],
+    ) -> None:
+        self.kind = kind
+        self.client = client
+        self.settings = settings
+        self.unsupported = unsupported
+
+    @cached_property
+    def _renamed(self) -> Mapping[str, str]:
+        return {setting.dotted_name: name for name, setting in self.settings.items()}
+
+    @property
+    def dotted_names(self) -> Iterable[str]:
+        """The names of the settings in properties files."""
+        return self._renamed
+
+    def python_name(self, given: str) -> str:
+        """Return the Python name of a setting, given with dots or underscores."""
+        return self._renamed.get(given.replace("_", "."), given.replace(".", "_"))
+
+    def knows(self, given: str) -> bool:
+        """Return whether aioprod or the Java client has this setting."""
+        return (
+            self.python_name(given) in self.settings or given.replace("_", ".") in self.unsupported
+        )
 
 
 def section(*settings: Setting) -> Section:

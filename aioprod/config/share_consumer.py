@@ -7,14 +7,13 @@ from typing import Literal
 
 from aioprod.config.client import ClientConfig, explain_all_settings
 from aioprod.config.configuration import configuration
-from aioprod.config.kafka_properties import SettingsTable
-from aioprod.config.setting import apply_checks
+from aioprod.config.setting import SettingsTable, apply_checks
 from aioprod.config.settings.share_consumer import SHARE_CONSUMER_ONLY, SHARE_CONSUMER_SETTINGS
 from aioprod.config.unsupported import SHARE_CONSUMER_UNSUPPORTED
 from aioprod.errors import ConfigError
 from aioprod.metrics import ShareConsumerObserver
 from aioprod.public_module import set_module
-from aioprod.serialization import AnyDeserializer
+from aioprod.serializing import AnyDeserializer
 
 
 @set_module("aioprod.config")
@@ -114,8 +113,7 @@ class ShareConsumerConfig(ClientConfig):
     # End of the generated part.
 
     def __post_init__(self) -> None:
-        # Zero-argument super() does not work in a slots dataclass.
-        ClientConfig.__post_init__(self)
+        super().__post_init__()
         apply_checks(self, SHARE_CONSUMER_ONLY.values())
         if self.group_id is None:
             raise ConfigError("group_id=None: a share consumer needs a group (group.id)")

@@ -12,10 +12,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, cast, overload
 
 from aioprod.arguments import check_listed_topics, check_sources
+from aioprod.config import keywords
 from aioprod.config.checks import check_names
 from aioprod.config.consumer import CONSUMER, ConsumerConfig
-from aioprod.config.kafka_properties import client_arguments
-from aioprod.config.keywords.consumer import ConsumerArguments, ConsumerSettings
 from aioprod.config.offset_reset import EARLIEST, LATEST
 from aioprod.config.redaction import hide_arguments
 from aioprod.consumer.calls.commits import Offsets
@@ -25,7 +24,7 @@ from aioprod.consumer.rebalance_listener import RebalanceListener
 from aioprod.consumer.state import ConsumerState
 from aioprod.misuse import CONSUMER_OF_OTHERS, names_cures, refused_argument
 from aioprod.public_module import Uncopyable, set_module
-from aioprod.serialization import AnyDeserializer, K, Reads, V
+from aioprod.serializing import AnyDeserializer, K, Reads, V
 from aioprod.types import (
     ConsumerGroupMetadata,
     ConsumerRecord,
@@ -73,7 +72,7 @@ class Consumer(Uncopyable, Generic[K_co, V_co]):
         *topics: str | Iterable[str],
         key_deserializer: None = None,
         value_deserializer: None = None,
-        **settings: Unpack[ConsumerArguments],
+        **settings: Unpack[keywords.ConsumerArguments],
     ) -> None: ...
     @overload
     def __init__(
@@ -81,7 +80,7 @@ class Consumer(Uncopyable, Generic[K_co, V_co]):
         *topics: str | Iterable[str],
         key_deserializer: None = None,
         value_deserializer: Reads[V],
-        **settings: Unpack[ConsumerArguments],
+        **settings: Unpack[keywords.ConsumerArguments],
     ) -> None: ...
     @overload
     def __init__(
@@ -89,7 +88,7 @@ class Consumer(Uncopyable, Generic[K_co, V_co]):
         *topics: str | Iterable[str],
         key_deserializer: Reads[K],
         value_deserializer: None = None,
-        **settings: Unpack[ConsumerArguments],
+        **settings: Unpack[keywords.ConsumerArguments],
     ) -> None: ...
     @overload
     def __init__(
@@ -97,7 +96,7 @@ class Consumer(Uncopyable, Generic[K_co, V_co]):
         *topics: str | Iterable[str],
         key_deserializer: Reads[K],
         value_deserializer: Reads[V],
-        **settings: Unpack[ConsumerArguments],
+        **settings: Unpack[keywords.ConsumerArguments],
     ) -> None: ...
     @hide_arguments
     def __init__(
@@ -108,7 +107,7 @@ class Consumer(Uncopyable, Generic[K_co, V_co]):
         rng: random.Random | None = None,
         key_deserializer: AnyDeserializer | None = None,
         value_deserializer: AnyDeserializer | None = None,
-        **settings: Unpack[ConsumerSettings],
+        **settings: Unpack[keywords.ConsumerSettings],
     ) -> None:
         check_names(ConsumerConfig, settings)
         check_sources(clock, rng)
@@ -147,6 +146,8 @@ class Consumer(Uncopyable, Generic[K_co, V_co]):
         Raises:
             ConfigError: as in the constructor, or if a setting exists in Java only.
         """
+        from aioprod.config.kafka_properties import client_arguments  # most pass arguments
+
         with client_arguments(
             CONSUMER, settings, lambda given: client_id(given.get("group_id"))
         ) as arguments:

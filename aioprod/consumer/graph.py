@@ -45,7 +45,7 @@ from aioprod.consumer.telemetry import telemetry_source
 from aioprod.errors import ConsumerClosedError, ConsumerStateError
 from aioprod.interceptors import ConsumerInterceptorChain
 from aioprod.metrics import ConsumerMetrics
-from aioprod.metrics.telemetry import TelemetrySource
+from aioprod.metrics.telemetry_source import TelemetrySource
 
 
 class Graph(NamedTuple):

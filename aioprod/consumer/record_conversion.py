@@ -9,7 +9,7 @@ from aioprod.config.plugins import close_plugins
 from aioprod.errors import KafkaError
 from aioprod.interceptors import ConsumerInterceptorChain
 from aioprod.preparation import MOST_ATTEMPTS, NotPrepared, unreadable
-from aioprod.serialization import AnyDeserializer, Deserializer
+from aioprod.serializing import AnyDeserializer, Deserializer
 from aioprod.types import ConsumerRecord
 from aioprod.user_code import ENDS_PROGRAM
 

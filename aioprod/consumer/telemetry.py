@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.metrics import ObservedConsumer
-from aioprod.metrics.telemetry import (
-    TelemetrySource,
-    consumer_telemetry,
-    share_consumer_telemetry,
-)
+from aioprod.metrics.telemetry_source import TelemetrySource
 
 if TYPE_CHECKING:
     from aioprod.config.share_consumer import ShareConsumerConfig
+    from aioprod.metrics.telemetry import MetricValue, Selection
 
 
 def telemetry_source(
@@ -39,5 +36,11 @@ def telemetry_source(
             given["group_member_id"] = member_id()
         return {name: value for name, value in given.items() if value}
 
-    metrics = consumer_telemetry if isinstance(config, ConsumerConfig) else share_consumer_telemetry
-    return TelemetrySource(labels, lambda wanted: metrics(observed(), wanted))
+    def pushed(wanted: Selection) -> Iterable[MetricValue]:
+        from aioprod.metrics import telemetry  # few brokers ask for metrics
+
+        if isinstance(config, ConsumerConfig):
+            return telemetry.consumer_telemetry(observed(), wanted)
+        return telemetry.share_consumer_telemetry(observed(), wanted)
+
+    return TelemetrySource(labels, pushed)

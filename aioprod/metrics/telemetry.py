@@ -164,18 +164,6 @@ class Selection(NamedTuple):
         return self.has(group) or any(prefix.startswith(group) for prefix in self.prefixes)
 
 
-class TelemetrySource(NamedTuple):
-    """The metrics of a client, for pushes.
-
-    Attributes:
-        labels: returns labels that identify the client.
-        metrics: returns the selected metrics, the most important first.
-    """
-
-    labels: Callable[[], Mapping[str, str]]
-    metrics: Callable[[Selection], Iterable[MetricValue]]
-
-
 def producer_telemetry(
     wanted: Selection,
     own: Callable[[], Mapping[str, float]],

@@ -18,6 +18,7 @@ from aioprod.foreign_text import reason_of
 from aioprod.logs import Logger, get_logger
 from aioprod.net.connection import Connection
 from aioprod.net.kerberos import kerberos_login
+from aioprod.oauth_token import OAuthToken, TokenProvider
 from aioprod.protocol.framing import encode_request
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.sasl_authenticate import (
@@ -30,7 +31,6 @@ from aioprod.protocol.sasl.mechanism import ClientMechanism
 from aioprod.protocol.sasl.oauthbearer import OAuthBearerClient
 from aioprod.protocol.sasl.plain import PlainClient
 from aioprod.protocol.sasl.scram import ScramClient
-from aioprod.types import OAuthToken, TokenProvider
 from aioprod.user_code import is_cancelled, surface
 
 # From version 1 on, the client sends SaslAuthenticate requests; with version 0 (Kafka 0.10), it

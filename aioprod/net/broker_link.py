@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass
 
 from aioprod.config import ClientConfig
 from aioprod.errors import AuthenticationError, KafkaError
@@ -12,7 +11,6 @@ from aioprod.net.backoff import Backoff
 from aioprod.net.connection import Connection
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class BrokerLink:
     """The connection to one address, or the reason why there is none.
 
@@ -22,11 +20,14 @@ class BrokerLink:
         retry_at: loop time before which no attempt is made.
     """
 
-    connection: Connection | None = None
-    connecting: asyncio.Task[Connection] | None = None
-    failures: int = 0
-    retry_at: float = 0.0
-    last_error: KafkaError | None = None
+    __slots__ = ("connecting", "connection", "failures", "last_error", "retry_at")
+
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
+        self.connecting: asyncio.Task[Connection] | None = None
+        self.failures = 0
+        self.retry_at = 0.0
+        self.last_error: KafkaError | None = None
 
 
 class ReconnectBackoff:

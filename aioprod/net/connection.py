@@ -43,10 +43,10 @@ from aioprod.net.pending_requests import (
 )
 from aioprod.net.stream import Stream
 from aioprod.net.throttle import Throttle
-from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.framing import decode_response, encode_request
 from aioprod.protocol.in_flight import Decoder, InFlightRequest
 from aioprod.protocol.message import Message, Request
+from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 from aioprod.protocol.primitives import BytesLike
 
 _FLUSH_TIMEOUT_S = 1.0
@@ -417,7 +417,7 @@ class Connection:
 
     def _timed_out(self, request: PendingRequest) -> None:
         asked, limit_ms = request.request_type, request.timeout_s * 1000
-        opens = asked.API_KEY == ApiKey.API_VERSIONS
+        opens = asked.API_KEY == ApiVersionsRequest.API_KEY
         limit = "socket_connection_setup_timeout_ms" if opens else "request_timeout_ms"
         self.abort(
             RequestTimedOutError(

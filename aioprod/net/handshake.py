@@ -71,16 +71,26 @@ async def connect(
         raise failure from error
 
 
-class _Opening(NamedTuple):
+class _Opening:
     """The arguments of :func:`connect` for opening a connection."""
 
-    host: str
-    port: int
-    config: ClientConfig
-    rng: random.Random
-    failures: int
-    on_closed: Callable[[Connection], None]
-    on_silence: Callable[[], object]
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        config: ClientConfig,
+        rng: random.Random,
+        failures: int,
+        on_closed: Callable[[Connection], None],
+        on_silence: Callable[[], object],
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.config = config
+        self.rng = rng
+        self.failures = failures
+        self.on_closed = on_closed
+        self.on_silence = on_silence
 
     @property
     def setup_timeout_ms(self) -> float:

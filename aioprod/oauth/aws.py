@@ -15,7 +15,7 @@ from aioprod.errors import ConfigError
 from aioprod.oauth.cache import Token
 from aioprod.oauth.cloud import CloudOptions, CloudTokens
 from aioprod.oauth.errors import TokenRequestError
-from aioprod.types import OAuthToken
+from aioprod.oauth_token import OAuthToken
 
 _SERVICE = "kafka-cluster"
 _ACTION = "kafka-cluster:Connect"

@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 from aioprod.errors import KafkaError, copy_of
 from aioprod.logs import Logger, get_logger
 from aioprod.oauth.errors import TokenRequestError
+from aioprod.oauth_token import OAuthToken
 from aioprod.running_loop import running_loop
-from aioprod.types import OAuthToken
 
 log: Logger = get_logger(__name__)
 

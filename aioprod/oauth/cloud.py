@@ -15,7 +15,7 @@ from aioprod.foreign_text import reason_of
 from aioprod.oauth.cache import Stopwatch, Token, TokenCache
 from aioprod.oauth.checks import check_options, check_texts
 from aioprod.oauth.errors import TokenRequestError
-from aioprod.types import OAuthToken
+from aioprod.oauth_token import OAuthToken
 
 _MAX_TEXT = 300
 TIMEOUT_MS = 20_000

@@ -10,7 +10,7 @@ from aioprod.config.checks import check_string
 from aioprod.oauth.cache import Token, TokenCache
 from aioprod.oauth.checks import check_options, check_texts
 from aioprod.oauth.endpoint import TokenEndpoint
-from aioprod.types import OAuthToken
+from aioprod.oauth_token import OAuthToken
 
 
 class Options(TypedDict, total=False):

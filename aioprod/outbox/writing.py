@@ -19,7 +19,7 @@ from aioprod.outbox.errors import OutboxError
 from aioprod.outbox.schema import BUCKETS, COLUMNS
 from aioprod.preparation import MOST_ATTEMPTS, NotPrepared
 from aioprod.public_module import set_module
-from aioprod.serialization import AnySerializer, WithHeaders, serialize
+from aioprod.serializing import AnySerializer, WithHeaders, serialize
 from aioprod.types import Headers
 
 _NAMES = ", ".join(COLUMNS)

@@ -33,7 +33,7 @@ from aioprod.processing.scheduling import Order, OrderedScheduler
 from aioprod.processing.transactions import ExactlyOnce
 from aioprod.processing.workers import Workers
 from aioprod.public_module import set_module
-from aioprod.serialization import AnyDeserializer, K, Reads, V
+from aioprod.serializing import AnyDeserializer, K, Reads, V
 from aioprod.types import K_co, V_co
 
 _MOST_POLL_RECORDS = 500

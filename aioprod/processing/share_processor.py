@@ -39,7 +39,7 @@ from aioprod.processing.share_guarantee import TOTALS, ShareGuarantee
 from aioprod.processing.share_runner import ShareRunner
 from aioprod.processing.workers import Workers
 from aioprod.public_module import set_module
-from aioprod.serialization import AnyDeserializer, K, Reads, V
+from aioprod.serializing import AnyDeserializer, K, Reads, V
 from aioprod.types import K_co, V_co
 
 _DELIVERIES = "share.delivery.count.limit"

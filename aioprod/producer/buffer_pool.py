@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Protocol
 
 from aioprod.errors import BufferExhaustedError, KafkaError, RecordTooLargeError
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class _Waiter:
-    needed: int
-    collected: int
-    future: asyncio.Future[None]
+    __slots__ = ("collected", "future", "needed")
+
+    def __init__(self, needed: int, collected: int, future: asyncio.Future[None]) -> None:
+        self.needed = needed
+        self.collected = collected
+        self.future = future
 
 
 class BufferMetrics(Protocol):

@@ -7,14 +7,15 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aioprod.codecs import Codec
 from aioprod.logs import Logger, get_logger
 from aioprod.producer.batch import BatchState, ProducerBatch
-from aioprod.protocol.compression import compress, load
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 log: Logger = get_logger(__name__)
 
@@ -32,7 +33,8 @@ class Compressor:
 
     def __init__(self, codecs: Iterable[Codec], wake: Callable[[], object]) -> None:
         for codec in codecs:
-            load(codec)
+            if codec is not Codec.NONE:  # most producers do not compress
+                _load(codec)
         self._wake = wake
         self._executor: ThreadPoolExecutor | None = None
         self._running: dict[ProducerBatch, asyncio.Future[bytes]] = {}
@@ -52,11 +54,13 @@ class Compressor:
         if batch.writer.size < _thread_from(batch.codec, level):
             return True
         if self._executor is None:
+            from concurrent.futures import ThreadPoolExecutor
+
             threads = min(_MOST_THREADS, os.cpu_count() or 1)
             self._executor = ThreadPoolExecutor(threads, thread_name_prefix="aioprod-compress")
         body = batch.writer.body()
         future = asyncio.get_running_loop().run_in_executor(
-            self._executor, compress, batch.codec, body, level
+            self._executor, _compress, batch.codec, body, level
         )
         self._running[batch] = future
         future.add_done_callback(partial(self._done, batch))
@@ -86,6 +90,18 @@ class Compressor:
             future.cancel()
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _load(codec: Codec) -> None:
+    from aioprod.protocol.compression import load
+
+    load(codec)
+
+
+def _compress(codec: Codec, data: bytes, level: int | None) -> bytes:
+    from aioprod.protocol.compression import compress
+
+    return compress(codec, data, level)
 
 
 def _thread_from(codec: Codec, level: int | None) -> int:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from aioprod.closing import close_in_turn
 from aioprod.cluster.metadata import Metadata
@@ -20,7 +21,7 @@ from aioprod.errors import KafkaError, ProducerClosedError
 from aioprod.interceptors import InterceptorChain
 from aioprod.logs import Logger, get_logger
 from aioprod.metrics import ObservedProducer, ProducerMetrics, ProducerObservers
-from aioprod.metrics.telemetry import TelemetrySource, producer_telemetry
+from aioprod.metrics.telemetry_source import TelemetrySource
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.admission import Admission
 from aioprod.producer.appender import Appender
@@ -39,6 +40,9 @@ from aioprod.producer.topic_gate import TopicGate
 from aioprod.producer.transactions.gate import Transactions, make_transactions
 from aioprod.producer.wakeup import SenderWakeup
 from aioprod.protocol.record_encoder import encode_headers
+
+if TYPE_CHECKING:
+    from aioprod.metrics.telemetry import MetricValue, Selection
 
 log: Logger = get_logger(__name__)
 
@@ -231,14 +235,16 @@ class ProducerCore(ClientLifecycle):
             return None
         transactional_id = self.config.transactional_id
         labels = {} if transactional_id is None else {"transactional_id": transactional_id}
-        return TelemetrySource(
-            lambda: labels,
-            lambda wanted: producer_telemetry(
-                wanted,
-                self.snapshot,
-                self.snapshot_by_node,
-                lambda: self.metrics.each_topic(self.now()),
-            ),
+        return TelemetrySource(lambda: labels, self._pushed)
+
+    def _pushed(self, wanted: Selection) -> Iterable[MetricValue]:
+        from aioprod.metrics.telemetry import producer_telemetry  # few brokers ask for metrics
+
+        return producer_telemetry(
+            wanted,
+            self.snapshot,
+            self.snapshot_by_node,
+            lambda: self.metrics.each_topic(self.now()),
         )
 
     def now(self) -> float:

@@ -46,7 +46,7 @@ from aioprod.producer.topic_gate import TopicGate, TopicReservation, checked_top
 from aioprod.producer.transactions.gate import Transactions
 from aioprod.protocol.record_encoder import NO_HEADERS, encode_headers, estimate_upper_bound
 from aioprod.protocol.record_writer import RecordBatchWriter
-from aioprod.serialization import WithHeaders, serialize
+from aioprod.serializing import WithHeaders, serialize
 from aioprod.types import Header, ProducerRecord, TopicPartition
 
 _UNKNOWN_PARTITION = -1

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, cast, overload
 
 from aioprod.arguments import check_limit_ms, check_sources
 from aioprod.cluster.client_ids import next_client_number
+from aioprod.config import keywords
 from aioprod.config.checks import check_names
-from aioprod.config.keywords.producer import ProducerSettings
 from aioprod.config.producer import ProducerConfig, producer_arguments
 from aioprod.config.redaction import hide_arguments
 from aioprod.misuse import PRODUCER_OF_OTHERS, names_cures
@@ -25,7 +25,7 @@ from aioprod.producer.partitioner import Partitions
 from aioprod.producer.topic_gate import checked_topic
 from aioprod.producer.transactions.interface import TransactionInterface
 from aioprod.public_module import Uncopyable, set_module
-from aioprod.serialization import AnySerializer, K, V, Writes
+from aioprod.serializing import AnySerializer, K, V, Writes
 from aioprod.types import Headers, K_contra, ProducerRecord, RecordMetadata, V_contra
 from aioprod.user_code import call
 
@@ -67,7 +67,7 @@ class Producer(TransactionInterface, Uncopyable, Generic[K_contra, V_contra]):
         rng: random.Random | None = None,
         key_serializer: None = None,
         value_serializer: None = None,
-        **settings: Unpack[ProducerSettings],
+        **settings: Unpack[keywords.ProducerSettings],
     ) -> None: ...
     @overload
     def __init__(
@@ -78,7 +78,7 @@ class Producer(TransactionInterface, Uncopyable, Generic[K_contra, V_contra]):
         rng: random.Random | None = None,
         key_serializer: None = None,
         value_serializer: Writes[V],
-        **settings: Unpack[ProducerSettings],
+        **settings: Unpack[keywords.ProducerSettings],
     ) -> None: ...
     @overload
     def __init__(
@@ -89,7 +89,7 @@ class Producer(TransactionInterface, Uncopyable, Generic[K_contra, V_contra]):
         rng: random.Random | None = None,
         key_serializer: Writes[K],
         value_serializer: None = None,
-        **settings: Unpack[ProducerSettings],
+        **settings: Unpack[keywords.ProducerSettings],
     ) -> None: ...
     @overload
     def __init__(
@@ -100,7 +100,7 @@ class Producer(TransactionInterface, Uncopyable, Generic[K_contra, V_contra]):
         rng: random.Random | None = None,
         key_serializer: Writes[K],
         value_serializer: Writes[V],
-        **settings: Unpack[ProducerSettings],
+        **settings: Unpack[keywords.ProducerSettings],
     ) -> None: ...
     @hide_arguments
     def __init__(
@@ -111,7 +111,7 @@ class Producer(TransactionInterface, Uncopyable, Generic[K_contra, V_contra]):
         rng: random.Random | None = None,
         key_serializer: AnySerializer | None = None,
         value_serializer: AnySerializer | None = None,
-        **settings: Unpack[ProducerSettings],
+        **settings: Unpack[keywords.ProducerSettings],
     ) -> None:
         check_names(ProducerConfig, settings)
         check_sources(clock, rng)

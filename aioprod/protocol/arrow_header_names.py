@@ -4,6 +4,7 @@ which is optional, so import this module on demand.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -35,7 +36,9 @@ def names_of_text(texts: pa.BinaryArray) -> pa.BinaryArray:
         return texts
     return _binary(
         [
-            encode_name(name_in_column(decode_name(text))) if PRIVATE_IN_UTF8.search(text) else text
+            encode_name(name_in_column(decode_name(text)))
+            if re.search(PRIVATE_IN_UTF8, text)
+            else text
             for text in texts.to_pylist()
         ]
     )
@@ -50,4 +53,4 @@ def _binary(values: Sequence[bytes]) -> pa.BinaryArray:
 
 def _has_private(names: pa.BinaryArray) -> bool:
     data = names.buffers()[2]
-    return data is not None and PRIVATE_IN_UTF8.search(memoryview(data)) is not None
+    return data is not None and re.search(PRIVATE_IN_UTF8, memoryview(data)) is not None

@@ -7,12 +7,12 @@ header always has version 0, as clients read it before they know which versions 
 """
 
 import struct
-from typing import NamedTuple, TypeVar, cast
+from typing import TypeVar, cast
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ProtocolError
-from aioprod.protocol.api_keys import ApiKey
-from aioprod.protocol.message import NEVER_FLEXIBLE, Message, Request
+from aioprod.protocol.message import Message, Request
+from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 from aioprod.protocol.primitives import BytesLike, Reader, RecordViewReader, Writer
 
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -22,17 +22,6 @@ _MAX_FRAME_SIZE = 0x7FFFFFFF
 _UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 # Size of an ApiVersions response of version 0 without API keys.
 _EMPTY_REFUSAL = _UNSUPPORTED_VERSION + bytes(4)
-_FLEXIBLE_FROM = {int(key): key.flexible_from for key in ApiKey}
-
-
-class RequestHeader(NamedTuple):
-    """The header of a request. The body begins at ``body_offset`` of the frame."""
-
-    api_key: int
-    api_version: int
-    correlation_id: int
-    client_id: str | None
-    body_offset: int
 
 
 def request_header(
@@ -79,24 +68,6 @@ def encode_response(message: Message, version: int, correlation_id: int) -> byte
     )
 
 
-def decode_request_header(frame: BytesLike) -> RequestHeader:
-    """Return the header of a request, which may have an unknown version.
-
-    The header of an unknown API is decoded without tagged fields.
-
-    Raises:
-        ProtocolError: if the frame does not begin with a header.
-    """
-    reader = Reader(frame)
-    api_key = reader.int16()
-    version = reader.int16()
-    correlation_id = reader.int32()
-    client_id = reader.nullable_string()
-    if version >= _FLEXIBLE_FROM.get(api_key, NEVER_FLEXIBLE):
-        reader.skip_tagged_fields()
-    return RequestHeader(api_key, version, correlation_id, client_id, reader.offset)
-
-
 def decode_response(
     request_type: type[Request[ResponseT]], version: int, frame: BytesLike
 ) -> tuple[int, ResponseT]:
@@ -107,7 +78,7 @@ def decode_response(
         UnsupportedVersionError: if the message does not have this version.
     """
     response = cast("type[ResponseT]", request_type.RESPONSE)
-    if response.API_KEY == ApiKey.API_VERSIONS and bytes(frame[4:6]) == _UNSUPPORTED_VERSION:
+    if response.API_KEY == ApiVersionsRequest.API_KEY and bytes(frame[4:6]) == _UNSUPPORTED_VERSION:
         version = 0  # a broker can't respond in a version that it does not support (KIP-511)
         try:
             return _decode(response, version, frame)
@@ -146,7 +117,7 @@ def _decode(
 
 
 def _has_tagged_header(response: type[Message], version: int) -> bool:
-    return version >= response.FLEXIBLE_FROM and response.API_KEY != ApiKey.API_VERSIONS
+    return version >= response.FLEXIBLE_FROM and response.API_KEY != ApiVersionsRequest.API_KEY
 
 
 def _size_prefix(size: int) -> bytes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from aioprod.errors import ProtocolError
@@ -23,7 +22,6 @@ Decoder = Callable[[type[Request[Any]], int, BytesLike], tuple[int, Any]]
 """
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class InFlightRequest(Generic[WaiterT]):
     """A request that waits for its reply.
 
@@ -33,14 +31,34 @@ class InFlightRequest(Generic[WaiterT]):
         sent_at, expires_at: times by the caller's clock, in seconds; set when the request is sent.
     """
 
-    correlation_id: int
-    request_type: type[Request[Any]]
-    version: int
-    decode: Decoder
-    waiter: WaiterT
-    timeout_s: float
-    sent_at: float = 0.0
-    expires_at: float = 0.0
+    __slots__ = (
+        "correlation_id",
+        "decode",
+        "expires_at",
+        "request_type",
+        "sent_at",
+        "timeout_s",
+        "version",
+        "waiter",
+    )
+
+    def __init__(
+        self,
+        correlation_id: int,
+        request_type: type[Request[Any]],
+        version: int,
+        decode: Decoder,
+        waiter: WaiterT,
+        timeout_s: float,
+    ) -> None:
+        self.correlation_id = correlation_id
+        self.request_type = request_type
+        self.version = version
+        self.decode = decode
+        self.waiter = waiter
+        self.timeout_s = timeout_s
+        self.sent_at = 0.0
+        self.expires_at = 0.0
 
 
 class InFlightRequests(Generic[WaiterT]):

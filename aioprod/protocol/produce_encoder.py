@@ -12,14 +12,14 @@ from typing import Final
 
 from aioprod.errors import ProtocolError
 from aioprod.native import accelerated
-from aioprod.protocol.api_keys import ApiKey
+from aioprod.protocol.messages.produce import ProduceRequest
 from aioprod.varints import encode_uvarint
 
 MIN_VERSION: Final = 3
 MAX_VERSION: Final = 13
 _FIRST_FLEXIBLE: Final = 9
 
-_API_KEY: Final = int(ApiKey.PRODUCE)
+_API_KEY: Final = ProduceRequest.API_KEY
 _SIZE_AND_HEADER: Final = struct.Struct(">ihhi")
 _HEADER_SIZE: Final = _SIZE_AND_HEADER.size - 4
 _ACKS_AND_TIMEOUT: Final = struct.Struct(">hi")

@@ -36,8 +36,8 @@ _LONGEST_KEPT_NAME: Final = 128
 NO_HEADERS: Final = b"\0"
 
 
-# With the accelerator, this table is only used for headers.
-_VARINTS: Final = tuple(map(encode_varint, range(1024 if native.in_use else _TABLE_SIZE)))
+# With the accelerator, this table is only used for headers, which are mostly short.
+_VARINTS: Final = tuple(map(encode_varint, range(128 if native.in_use else _TABLE_SIZE)))
 _COUNT: Final = len(_VARINTS)
 
 

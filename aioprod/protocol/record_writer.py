@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from typing import Self
 
 from aioprod.codecs import Codec
-from aioprod.protocol.compression import compress
 from aioprod.protocol.record_batch import HEADER_SIZE, TRANSACTIONAL, join_batch
 from aioprod.protocol.record_buffer import RecordBuffer
 from aioprod.protocol.record_encoder import NO_HEADERS, encode_headers, estimate_upper_bound
-from aioprod.protocol.record_reader import read_records
 
 
 class RecordBatchWriter(RecordBuffer):
@@ -72,6 +70,8 @@ class RecordBatchWriter(RecordBuffer):
         """Return two writers with about half of the records each, for a batch that is too large for
         its topic. It must have at least two records.
         """
+        from aioprod.protocol.record_reader import read_records  # few producers need it
+
         records = read_records(self.build(), check_crc=False)
         first = RecordBatchWriter(records[0].timestamp)
         at = 0
@@ -130,6 +130,8 @@ class RecordBatchWriter(RecordBuffer):
             body = self.pieces()
         else:
             if self.compressed is None:
+                from aioprod.protocol.compression import compress  # the Compressor has loaded it
+
                 self.compressed = compress(codec, self.body(), level)
             body = [self.compressed]
         count = self.count

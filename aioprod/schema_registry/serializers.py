@@ -31,7 +31,7 @@ from aioprod.schema_registry.wire_format import (
     write_id,
 )
 from aioprod.schema_registry.work_apart import TakesLong
-from aioprod.serialization import WithHeaders
+from aioprod.serializing import WithHeaders
 from aioprod.types import Header, Headers
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 
 from aioprod.config.plugins import import_object
 from aioprod.errors import ConfigError
-from aioprod.types import OAuthToken
+from aioprod.oauth_token import OAuthToken
 
 _SETTING = "sasl_oauth_token_provider"
 

@@ -21,7 +21,7 @@ from aioprod.compat.aiokafka.errors import KafkaConnectionError
 from aioprod.errors import BrokerConnectionError, KafkaError, KafkaTimeoutError, ProtocolError
 from aioprod.net.versions import STEPS
 from aioprod.processing import Processor, ShareProcessor
-from aioprod.protocol.framing import decode_request_header
+from aioprod.protocol.request_headers import decode_request_header
 from aioprod.testing import (
     Action,
     ApiKey,

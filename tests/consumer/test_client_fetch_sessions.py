@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from aioprod import ErrorCode, TopicPartition
 from aioprod.consumer.fetch_sessions import Asked, FetchSession
-from aioprod.protocol.framing import decode_request_header, encode_request
+from aioprod.protocol.framing import encode_request
 from aioprod.protocol.messages.fetch import FetchRequest, PartitionData
 from aioprod.protocol.primitives import ZERO_UUID, Reader
+from aioprod.protocol.request_headers import decode_request_header
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.fetch_sessions import FetchSessions, RequestedPartition
 

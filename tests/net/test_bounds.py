@@ -26,12 +26,13 @@ from aioprod.net.bounds import (
 )
 from aioprod.net.handshake import connect
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.protocol.framing import decode_request_header, encode_response
+from aioprod.protocol.framing import encode_response
 from aioprod.protocol.message import Struct
 from aioprod.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.protocol.messages.registry import REQUESTS
+from aioprod.protocol.request_headers import decode_request_header
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, change_answer, throttle
 from aioprod.testing.simulation import run
 from tests.plain_server import serving

@@ -23,10 +23,10 @@ from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaErro
 from aioprod.net import authentication, reauthentication
 from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect
+from aioprod.oauth_token import OAuthToken
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.testing.kafka_listener import Listener
 from aioprod.testing.real_kafka import RealKafka
-from aioprod.types import OAuthToken
 from tests.net.certificates import Certificates, private_key
 
 pytestmark = pytest.mark.kafka

@@ -18,13 +18,13 @@ from aioprod.errors import AuthenticationError, BrokerConnectionError
 from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect
 from aioprod.net.reauthentication import Reauthentication
+from aioprod.oauth_token import OAuthToken
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.framing import encode_request
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aioprod.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, Rule, drop_before, hold, hold_answer
-from aioprod.types import OAuthToken
 from tests.waiting import until
 
 LIMIT_S = 10.0

@@ -25,10 +25,10 @@ from aioprod.net.brokers import BrokerAddress, Brokers
 from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect
 from aioprod.net.reauthentication import Reauthentication
+from aioprod.oauth_token import OAuthToken
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, delay, fail
-from aioprod.types import OAuthToken
 from tests.net.certificates import Certificates
 from tests.plain_server import serving
 from tests.waiting import until

@@ -18,10 +18,10 @@ from aioprod.config.client import ClientConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaError
 from aioprod.net.handshake import connect
+from aioprod.oauth_token import OAuthToken
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.testing import Action, BrokerSecurity, EmbeddedCluster, delay, drop_before, fail
-from aioprod.types import OAuthToken
 from tests.testing import leaks
 from tests.waiting import until
 

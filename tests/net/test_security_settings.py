@@ -14,7 +14,7 @@ from aioprod.config.client import ClientConfig
 from aioprod.config.security import new_tls_context
 from aioprod.errors import ConfigError
 from aioprod.net.tls import tls_context
-from aioprod.types import OAuthToken
+from aioprod.oauth_token import OAuthToken
 from tests.net.certificates import KEY_PASSWORD, Certificates, private_key
 
 SECRET = "very secret"

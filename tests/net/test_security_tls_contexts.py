@@ -6,7 +6,7 @@ import itertools
 import os
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 import trustme
 
 from aioprod import AuthenticationError, ClientConfig, ConfigError, Producer
+from aioprod.config.configuration import configuration
 from aioprod.config.security import new_tls_context
 from aioprod.net.tls import tls_context
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
@@ -105,7 +106,7 @@ def test_a_context_is_made_of_nothing_but_settings_of_tls(both: list[str]) -> No
 
 
 def test_a_setting_that_is_added_keeps_contexts_apart(both: list[str]) -> None:
-    @dataclass(frozen=True, slots=True, kw_only=True)
+    @configuration(kw_only=True)
     class Extended(ClientConfig):
         ssl_new: str = ""
         ssl_new_location: str | Path | None = None

@@ -22,8 +22,8 @@ from aioprod.config.security import SecurityConfig
 from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.errors import KafkaError
 from aioprod.net.handshake import connect
+from aioprod.oauth_token import OAuthToken
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
-from aioprod.types import OAuthToken
 from tests.public_names import PUBLIC_NAMES
 from tests.testing import leaks
 

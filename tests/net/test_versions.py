@@ -25,9 +25,9 @@ from aioprod.net.brokers import BrokerAddress, Brokers
 from aioprod.net.handshake import connect
 from aioprod.net.versions import DOUBTED_S, REMEMBERED_S, STEPS, AcceptedVersions, older
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.protocol.framing import decode_request_header
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 from aioprod.protocol.primitives import Reader
+from aioprod.protocol.request_headers import decode_request_header
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, delay, drop_before, fail
 from aioprod.testing.broker.actions import DropConnection
 from aioprod.testing.broker.quirks import QUIRKS

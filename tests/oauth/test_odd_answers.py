@@ -25,8 +25,8 @@ from aioprod.oauth import (
 )
 from aioprod.oauth.cache import Token
 from aioprod.oauth.endpoint import lifetime_of
+from aioprod.oauth_token import OAuthToken
 from aioprod.protocol.sasl.oauthbearer import OAuthBearerClient
-from aioprod.types import OAuthToken
 from tests.odd_answers import BODIES, REASONS, RESPONSES, SECRET, OddServer, check_text, response
 
 LIMITS: dict[str, Any] = {"timeout_ms": 30, "request_timeout_ms": 5_000}

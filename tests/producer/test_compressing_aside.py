@@ -32,7 +32,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
         seen.append(threading.current_thread())
         return compress(codec, data, level)
 
-    monkeypatch.setattr(compressor, "compress", watched)
+    monkeypatch.setattr(compressor, "_compress", watched)
     return seen
 
 
@@ -79,7 +79,7 @@ async def test_a_batch_that_cannot_be_compressed_is_sent_as_it_is(
     def fails(*_: object) -> bytes:
         raise MemoryError
 
-    monkeypatch.setattr(compressor, "compress", fails)
+    monkeypatch.setattr(compressor, "_compress", fails)
     async with producer_of(broker) as producer:
         await (await producer.send_many("t", [BIG] * COUNT)).wait()
     assert len(broker.records("t")) == COUNT
@@ -103,7 +103,7 @@ class Kept:
 @pytest.fixture
 def kept_back(monkeypatch: pytest.MonkeyPatch) -> Kept:
     kept_back = Kept()
-    monkeypatch.setattr(compressor, "compress", kept_back.compress)
+    monkeypatch.setattr(compressor, "_compress", kept_back.compress)
     return kept_back
 
 

@@ -15,18 +15,14 @@ from aioprod.errors import ProtocolError
 from aioprod.net.bounds import MAX_REPLY_BYTES
 from aioprod.protocol import frame_reader
 from aioprod.protocol.frame_reader import MIN_FRAME_BYTES, FrameReader, FrameSizeError
-from aioprod.protocol.framing import (
-    decode_request_header,
-    decode_response,
-    encode_request,
-    encode_response,
-)
+from aioprod.protocol.framing import decode_response, encode_request, encode_response
 from aioprod.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
 )
 from aioprod.protocol.primitives import BytesLike
+from aioprod.protocol.request_headers import decode_request_header
 from aioprod.testing.broker.connection import MAX_FRAME_BYTES
 
 VERSION = MetadataRequest.MAX_VERSION

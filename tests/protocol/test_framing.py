@@ -18,8 +18,6 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import ProtocolError, UnsupportedVersionError
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.framing import (
-    RequestHeader,
-    decode_request_header,
     decode_response,
     encode_request,
     encode_response,
@@ -37,6 +35,7 @@ from aioprod.protocol.messages.metadata import (
 )
 from aioprod.protocol.messages.registry import REQUESTS
 from aioprod.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from aioprod.protocol.request_headers import RequestHeader, decode_request_header
 
 CLIENT_IDS = st.none() | st.text(max_size=20)
 

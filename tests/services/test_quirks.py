@@ -16,8 +16,8 @@ import aioprod
 from aioprod import Consumer, Producer
 from aioprod.errors import KafkaError
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.protocol.framing import decode_request_header
 from aioprod.protocol.primitives import ZERO_UUID, Reader
+from aioprod.protocol.request_headers import decode_request_header
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
 from aioprod.testing.broker.handlers import HANDLERS
 from aioprod.testing.broker.quirks import QUIRKS, SERVICES

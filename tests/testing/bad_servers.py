@@ -11,11 +11,12 @@ from typing import Any
 
 from aioprod.errors import KafkaError
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.protocol.framing import decode_request_header, encode_response
+from aioprod.protocol.framing import encode_response
 from aioprod.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from aioprod.protocol.request_headers import decode_request_header
 from aioprod.testing import EmbeddedCluster, throttle
 from aioprod.testing.broker.actions import Pieces
 from aioprod.testing.broker.handlers import HANDLERS

@@ -13,8 +13,8 @@ import pytest
 
 from aioprod import Producer, ProducerInterceptor
 from aioprod.errors import AuthenticationError, ConfigError
+from aioprod.oauth_token import OAuthToken
 from aioprod.testing import BrokerSecurity
-from aioprod.types import OAuthToken
 from tests.user_code import user_plugin
 from tests.user_code.producer_seams import (
     QUICK,

@@ -31,7 +31,7 @@ from aioprod import (
 from aioprod.compat.aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aioprod.foreign_text import shown
 from aioprod.processing import Processor, ShareProcessor
-from aioprod.serialization import serialize
+from aioprod.serializing import serialize
 from aioprod.testing import EmbeddedCluster
 
 SECRET = "hunter2"

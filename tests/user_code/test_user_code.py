@@ -15,8 +15,8 @@ from aioprod.config.client import ClientConfig
 from aioprod.config.consumer import CustomAssignor
 from aioprod.errors import DeserializationError
 from aioprod.net.authentication import new_mechanism
+from aioprod.oauth_token import OAuthToken
 from aioprod.testing import EmbeddedCluster
-from aioprod.types import OAuthToken
 from tests.selection import by_default_each
 from tests.user_code.consumer_seams import (
     CONSUMER_SEAMS,

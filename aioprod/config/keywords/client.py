@@ -8,7 +8,7 @@ import os
 import ssl
 from typing import Literal, TypedDict
 
-from aioprod.types import TokenProvider
+from aioprod.oauth_token import TokenProvider
 
 
 class SecuritySettings(TypedDict, total=False):

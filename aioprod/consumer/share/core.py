@@ -33,7 +33,7 @@ from aioprod.consumer.stall_watch import StallWatch
 from aioprod.consumer.telemetry import telemetry_source
 from aioprod.errors import ConsumerClosedError, ConsumerStateError, KafkaError
 from aioprod.metrics import ObservedConsumer, ShareConsumerMetrics
-from aioprod.metrics.telemetry import TelemetrySource
+from aioprod.metrics.telemetry_source import TelemetrySource
 from aioprod.types import TopicPartition
 
 

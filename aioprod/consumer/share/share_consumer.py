@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Generic, Self, Unpack, cast, overload
 
 from aioprod.arguments import check_sources
+from aioprod.config import keywords
 from aioprod.config.checks import check_callable, check_names
-from aioprod.config.kafka_properties import client_arguments
-from aioprod.config.keywords.share_consumer import ShareConsumerSettings
 from aioprod.config.redaction import hide_arguments
 from aioprod.config.share_consumer import SHARE_CONSUMER, ShareConsumerConfig
 from aioprod.consumer.graph import client_id
@@ -23,7 +22,7 @@ from aioprod.consumer.state import ConsumerState
 from aioprod.errors import KafkaError
 from aioprod.misuse import SHARE_CONSUMER_OF_OTHERS, names_cures
 from aioprod.public_module import Uncopyable, set_module
-from aioprod.serialization import AnyDeserializer, K, Reads, V
+from aioprod.serializing import AnyDeserializer, K, Reads, V
 from aioprod.types import AcknowledgeType, K_co, ShareRecord, TopicPartition, V_co
 
 
@@ -72,7 +71,7 @@ class ShareConsumer(Uncopyable, Generic[K_co, V_co]):
         rng: random.Random | None = None,
         key_deserializer: None = None,
         value_deserializer: None = None,
-        **settings: Unpack[ShareConsumerSettings],
+        **settings: Unpack[keywords.ShareConsumerSettings],
     ) -> None: ...
     @overload
     def __init__(
@@ -84,7 +83,7 @@ class ShareConsumer(Uncopyable, Generic[K_co, V_co]):
         rng: random.Random | None = None,
         key_deserializer: None = None,
         value_deserializer: Reads[V],
-        **settings: Unpack[ShareConsumerSettings],
+        **settings: Unpack[keywords.ShareConsumerSettings],
     ) -> None: ...
     @overload
     def __init__(
@@ -96,7 +95,7 @@ class ShareConsumer(Uncopyable, Generic[K_co, V_co]):
         rng: random.Random | None = None,
         key_deserializer: Reads[K],
         value_deserializer: None = None,
-        **settings: Unpack[ShareConsumerSettings],
+        **settings: Unpack[keywords.ShareConsumerSettings],
     ) -> None: ...
     @overload
     def __init__(
@@ -108,7 +107,7 @@ class ShareConsumer(Uncopyable, Generic[K_co, V_co]):
         rng: random.Random | None = None,
         key_deserializer: Reads[K],
         value_deserializer: Reads[V],
-        **settings: Unpack[ShareConsumerSettings],
+        **settings: Unpack[keywords.ShareConsumerSettings],
     ) -> None: ...
     @hide_arguments
     def __init__(
@@ -120,7 +119,7 @@ class ShareConsumer(Uncopyable, Generic[K_co, V_co]):
         rng: random.Random | None = None,
         key_deserializer: AnyDeserializer | None = None,
         value_deserializer: AnyDeserializer | None = None,
-        **settings: Unpack[ShareConsumerSettings],
+        **settings: Unpack[keywords.ShareConsumerSettings],
     ) -> None:
         check_names(ShareConsumerConfig, settings)
         check_sources(None, rng)
@@ -151,6 +150,8 @@ class ShareConsumer(Uncopyable, Generic[K_co, V_co]):
             ConfigError: as in the constructor; and if a setting exists in Java only, with the
                 reason.
         """
+        from aioprod.config.kafka_properties import client_arguments  # most pass arguments
+
         with client_arguments(
             SHARE_CONSUMER, settings, lambda given: client_id(given.get("group_id"))
         ) as arguments:

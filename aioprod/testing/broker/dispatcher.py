@@ -9,10 +9,11 @@ import asyncio
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ProtocolError
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.protocol.framing import RequestHeader, decode_request_header, encode_response
+from aioprod.protocol.framing import encode_response
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 from aioprod.protocol.primitives import Reader
+from aioprod.protocol.request_headers import RequestHeader, decode_request_header
 from aioprod.testing.broker.access.client_access import ApiRule, ClientAccess, Peer, RequestAccess
 from aioprod.testing.broker.access.rules import RULES
 from aioprod.testing.broker.access.scram_users import ScramUsers

@@ -11,12 +11,12 @@ from typing import Any, Protocol
 from aioprod.codecs import Codec
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.protocol.framing import RequestHeader
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 from aioprod.protocol.messages.create_topics import CreateTopicsRequest
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from aioprod.protocol.messages.produce import ProduceRequest
+from aioprod.protocol.request_headers import RequestHeader
 from aioprod.testing.broker.actions import DropConnection, Failure, ResetConnection
 from aioprod.testing.broker.quirks import Quirk
 

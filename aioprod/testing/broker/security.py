@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from aioprod.config.settings.security import PASSWORD_MECHANISMS
 from aioprod.errors import AuthenticationError, ConfigError, ProtocolError
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.protocol.framing import decode_request_header
+from aioprod.protocol.request_headers import decode_request_header
 from aioprod.protocol.sasl.mechanism import ServerMechanism
 from aioprod.protocol.sasl.oauthbearer import OAuthBearerServer, TokenValidator
 from aioprod.protocol.sasl.plain import PlainServer
