@@ -89,8 +89,9 @@ class ConsumerConfig(ClientConfig):
             first batch is still returned.
             Kafka: ``max.partition.fetch.bytes``. Default: ``1_048_576`` bytes; allowed: at least 1.
         largest_partition_fetch_bytes: Size to which ``max_partition_fetch_bytes`` grows while
-            responses are full, if the request then asks for no more in all. None: 4 MiB, or
-            ``max_partition_fetch_bytes`` if that is set.
+            responses are full, if the request then asks for no more in all. None: 4 MiB, up to 16
+            MiB from a broker that takes 100 ms or more, or ``max_partition_fetch_bytes`` if that is
+            set.
             Not in Kafka. Default: ``None`` bytes; allowed: 1 to 2147483647, or None.
         max_buffered_bytes: Largest size of all batches that are requested, or fetched and not yet
             returned to the application. Java limits single responses only.

@@ -6,31 +6,29 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from aioprod.cluster.snapshot import PartitionInfo
 from aioprod.config.consumer import ConsumerConfig
-from aioprod.config.setting import grown_limit
 from aioprod.config.settings.client import ISOLATION_LEVELS
 from aioprod.consumer.connections import Connections
 from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.fetch_results import FetchResults, PartitionFetch
 from aioprod.consumer.fetch_sessions import Asked, FetchSession
+from aioprod.consumer.fetch_sizes import FetchSizes
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.reporting import ConsumerReporter
 from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.subscription import PartitionState, SubscriptionState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError
+from aioprod.net.distance import is_slow
 from aioprod.protocol.messages.fetch import FetchRequest, FetchResponse
 from aioprod.types import TopicPartition
 
 _NEVER = float("inf")
-# By default. Larger responses carry more from a far broker, and each costs the same work; but those
-# of 8 MiB leave the processor's cache before they are read, and cost more than those of 1 MiB.
-_LARGEST_FETCH_BYTES = 4 << 20
 _SESSION_ERRORS = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -44,6 +42,7 @@ class _NodeState:
 
     session: FetchSession
     reserved: int = 0  # most bytes of the response; 0 if no request is in flight
+    is_slow: bool = False  # as of the last response: larger ones might exceed the time limit
     failures: int = 0
     retry_at: float = 0.0
 
@@ -90,12 +89,7 @@ class Fetcher:
         self._scheduler = scheduler
         self._nodes: dict[int, _NodeState] = {}
         self._in_flight: dict[TopicPartition, PartitionFetch] = {}
-        self._largest_fetch = grown_limit(
-            config,
-            "max_partition_fetch_bytes",
-            "largest_partition_fetch_bytes",
-            _LARGEST_FETCH_BYTES,
-        )
+        self._sizes = FetchSizes(config)
         self._ended = False
 
     # -- requests ----------------------------------------------------------------------------------
@@ -187,7 +181,10 @@ class Fetcher:
             if self._backoff.searches(node.failures) and not self._requests.connected(node_id):
                 self._metadata.request_update()  # at its pace: another node may lead by now
             return node.retry_at
-        sizes = self._sizes([state for state, _ in partitions])
+        sizes = self._sizes.of(
+            [state for state, _ in partitions],
+            0.0 if node.is_slow else self._requests.round_trip_s(node_id),
+        )
         if not self._has_room(sizes):
             return _NEVER  # the application's next call wakes the scheduler
         config = self._config
@@ -222,11 +219,6 @@ class Fetcher:
         handle = partial(self._answered, node_id, tuple(wanted), now)
         answer.add_done_callback(self._scheduler.guarded(handle))
         return _NEVER
-
-    def _sizes(self, states: Sequence[PartitionState]) -> dict[TopicPartition, int]:
-        """Return for how many bytes of each partition a request asks."""
-        least, most = self._config.max_partition_fetch_bytes, self._largest_fetch // len(states)
-        return {state.tp: max(least, min(state.fetch_bytes, most)) for state in states}
 
     def _has_room(self, sizes: Mapping[TopicPartition, int]) -> bool:
         """Return whether the buffer may get responses of these sizes. If paused partitions have the
@@ -263,6 +255,7 @@ class Fetcher:
         news = False
         node = self._nodes[node_id]
         node.reserved = 0
+        node.is_slow = is_slow(now - sent_at, self._config.request_timeout_ms)
         mine = {
             tp: fetch
             for tp in asked

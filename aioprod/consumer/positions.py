@@ -65,6 +65,7 @@ class PositionFinder:
         self._metadata = connections.metadata
         self._subscription = subscription
         self._requests = connections.requests
+        self._fetch_requests = connections.fetch_requests
         self._problems = problems
         self._backoff = connections.backoff
         self._membership = membership
@@ -118,6 +119,10 @@ class PositionFinder:
     # -- the first position ------------------------------------------------------------------------
 
     def _initialize(self, states: list[PartitionState], now: float) -> None:
+        for state in states:
+            info = self._metadata.snapshot.find_leader(state.tp)
+            if isinstance(info, PartitionInfo):
+                self._fetch_requests.connect(info.leader)  # while the position is looked up
         if self._config.group_id is None:
             self._without_committed(states, now)
         elif self._committed is None:
@@ -332,6 +337,7 @@ class PositionFinder:
         }
         for tp, (_, version) in asked.items():
             self._asking[tp] = node_id, version
+        self._fetch_requests.connect(node_id)  # the response leads to a fetch
         self._requests.send(node_id, request).add_done_callback(
             self._scheduler.guarded(partial(self._answered, node_id, leaders, asked, take))
         )

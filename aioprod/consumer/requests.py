@@ -86,6 +86,16 @@ class Requests:
         self._look_again()
         return future
 
+    def connect(self, node_id: int) -> None:
+        """Start to connect to a node, for later requests; never wait."""
+        if not self._closed:
+            self._brokers.start_connecting(node_id)
+
+    def round_trip_s(self, node_id: int) -> float:
+        """Return how long the quickest reply of a node took; 0 if it is not connected."""
+        connection = self._brokers.live(node_id)
+        return 0.0 if connection is None else connection.round_trip_s
+
     def connected(self, node_id: int) -> bool:
         """Return whether a connection to a node is open."""
         return self._brokers.live(node_id) is not None

@@ -202,6 +202,11 @@ class Connection:
         return self._pending.replied_at
 
     @property
+    def round_trip_s(self) -> float:
+        """Seconds that the quickest reply took; 0 if there is none."""
+        return self._pending.round_trip_s
+
+    @property
     def in_flight(self) -> int:
         """Number of requests that wait for a reply or are deferred."""
         return len(self._pending) + len(self._deferred)

@@ -69,6 +69,7 @@ class PendingRequests(InFlightRequests[ReplyHandler]):
     Attributes:
         replied: number of replies received.
         replied_at: loop time of the last one; 0 if there is none.
+        round_trip_s: how long the quickest one took; 0 if there is none.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class PendingRequests(InFlightRequests[ReplyHandler]):
         self._on_timeout = on_timeout
         self._blocked_since = blocked_since
         self.replied_at: float = 0.0
+        self.round_trip_s: float = 0.0
         self._silence = SilenceWatch(self._waiting_since, on_silence)
         # One timer for all requests, as timeouts are rare. It fires at the first timeout or
         # earlier.
@@ -104,6 +106,9 @@ class PendingRequests(InFlightRequests[ReplyHandler]):
             ProtocolError: if it belongs to no request, or is invalid.
         """
         request, reply = self.receive(frame)
+        took_s = now - request.sent_at
+        if took_s < self.round_trip_s or not self.replied:
+            self.round_trip_s = took_s
         self.replied += 1
         self.replied_at = now
         if self._all_replied is not None and not self:

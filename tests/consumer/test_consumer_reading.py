@@ -321,6 +321,7 @@ def sizes_asked(fetches: list[FetchRequest]) -> list[int]:
     return [size for place, size in enumerate(sizes) if place == 0 or sizes[place - 1] != size]
 
 
+@pytest.mark.virtual_time  # on a busy machine, the broker would count as far away
 @pytest.mark.parametrize(
     ("settings", "partitions", "expected"),
     [

@@ -180,7 +180,8 @@ FETCHING = section(
         "int | None",
         None,
         "Size to which `max_partition_fetch_bytes` grows while responses are full, if the request "
-        "then asks for no more in all. None: 4 MiB, or `max_partition_fetch_bytes` if that is set.",
+        "then asks for no more in all. None: 4 MiB, up to 16 MiB from a broker that takes 100 ms "
+        "or more, or `max_partition_fetch_bytes` if that is set.",
         or_none(in_range(1, MAX_INT)),
         "1 to 2147483647, or None",
         "bytes",
