@@ -57,7 +57,7 @@ class ProducerConfig(ClientConfig):
             Kafka: ``max.block.ms``. Default: ``60_000`` ms; allowed: at least 0.
         max_in_flight_requests_per_connection: Number of requests to a broker that may wait for a
             response. Without idempotence, a retry may change the order of records if this is above
-            1.
+            1. With idempotence, the default is 32 for a broker that takes 50 ms or more.
             Kafka: ``max.in.flight.requests.per.connection``. Default: ``5``; allowed: at least 1.
         max_request_size: Size limit of a request, and of a record before compression.
             Kafka: ``max.request.size``. Default: ``1_048_576`` bytes; allowed: at least 1.

@@ -14,11 +14,12 @@ from aioprod.closing import all_in_turn
 from aioprod.cluster.snapshot import ClusterSnapshot, TopicInfo
 from aioprod.codecs import Codec
 from aioprod.config.producer import ProducerConfig
-from aioprod.config.setting import grown_limit, is_default
+from aioprod.config.setting import grown_limit
 from aioprod.errors import ConfigError, KafkaError
 from aioprod.producer.batch import BatchEvents, BatchState, ProducerBatch
 from aioprod.producer.buffer_pool import BufferPool
 from aioprod.producer.compressor import Compressor
+from aioprod.producer.far_brokers import FarBrokers
 from aioprod.producer.partition_queue import PartitionQueue, Schedule, Topic
 from aioprod.producer.partitioner import Partitions, StickyPartition
 from aioprod.producer.sequences import ProducerState
@@ -29,10 +30,10 @@ from aioprod.types import TopicPartition
 
 # How much larger than estimated a batch may be (Java's factor).
 _RATIO_MARGIN = 1.05
+# How often a partition is drawn, until one need not wait for a far broker.
+_DRAWS = 32
 # Event loops round timers up to whole milliseconds, and linger.ms is an upper limit.
 _TIMERS_LATE_S = 0.001
-# A broker that answers later is far away: to it, requests are rarer than linger times.
-_FAR_S = 0.05
 
 
 class RecordAccumulator:
@@ -82,6 +83,7 @@ class RecordAccumulator:
         self._wake = wake
         linger_s = config.linger_ms / 1000
         self._idempotent = config.enable_idempotence
+        self._adaptive = config.partitioner_adaptive_partitioning_enable
         self._delivery_timeout_s = config.delivery_timeout_ms / 1000
         self._limit = max(1, min(config.batch_size, config.max_request_size) - HEADER_SIZE)
         self._largest = max(self._limit, config.max_request_size - HEADER_SIZE)
@@ -90,8 +92,7 @@ class RecordAccumulator:
         self._max_in_flight = config.max_in_flight_requests_per_connection
         self._stalled: dict[int, float] = {}
         self._in_flight: dict[int, int] = {}
-        self._fill = is_default(config, "linger_ms")
-        self._far: set[int] = set()
+        self.far_brokers = FarBrokers(config)
         self._schedule = Schedule(max(linger_s - _TIMERS_LATE_S, linger_s / 2), wake)
 
     # -- topics ------------------------------------------------------------------------------------
@@ -110,7 +111,7 @@ class RecordAccumulator:
             sticky = StickyPartition(
                 self.config.batch_size,
                 self._rng,
-                adaptive=self.config.partitioner_adaptive_partitioning_enable,
+                adaptive=self._adaptive,
             )
             topic = self.topics[name] = Topic(name, sticky, Codec.from_name(codec), level)
             topic.largest = self._grown
@@ -138,10 +139,17 @@ class RecordAccumulator:
             self.switch_sticky(topic)
 
     def switch_sticky(self, topic: Topic) -> None:
-        """Choose another partition for keyless records; prefer short queues, and leaders that
-        accept requests.
+        """Choose another partition for keyless records; prefer short queues, leaders that accept
+        requests, and while brokers are far away or not connected, partitions whose next batch need
+        not wait for a response.
         """
-        topic.sticky.switch(self._choices(topic), topic.queue_length, topic.longest)
+        choices = self._choices(topic)
+        far = self.far_brokers.any or not self._in_flight
+        for _ in range(_DRAWS if far and self._idempotent and self._adaptive else 1):
+            topic.sticky.switch(choices, topic.queue_length, topic.longest)
+            queue = topic.queues[topic.sticky.current]
+            if queue.may_send_after(len(queue.batches)):
+                return
 
     def _choices(self, topic: Topic) -> list[int]:
         if not self._stalled:
@@ -172,15 +180,12 @@ class RecordAccumulator:
             self._stalled.setdefault(node_id, now)
 
     def note_in_flight(self, node_id: int, requests: int) -> None:
-        """Note how many requests to a node are in flight."""
+        """Note how many requests to a node are in flight; the node is connected."""
         self._in_flight[node_id] = requests
 
-    def note_response(self, node_id: int, took_s: float) -> None:
-        """Note how long a node has taken to answer a request."""
-        if took_s >= _FAR_S:
-            self._far.add(node_id)
-        elif self._far:
-            self._far.discard(node_id)
+    def note_unconnected(self, node_id: int) -> None:
+        """Note that nothing can be sent to a node before it is connected."""
+        self._in_flight.pop(node_id, None)
 
     # -- batches -----------------------------------------------------------------------------------
 
@@ -191,19 +196,27 @@ class RecordAccumulator:
 
     def keep_open(self, queue: PartitionQueue, batch: ProducerBatch, needed: int) -> bool:
         """Let a full batch grow to ``needed`` bytes of records if it can't be sent now anyway: the
-        batches before it take all requests that may be in flight, as each carries one batch of a
-        partition. It stays due, as a full one.
+        node is not connected, the requests in flight and the batches before it are as many as may
+        be in flight, as each request carries one batch of a partition, or the partition's batches
+        are. It stays due, as a full one.
 
-        With the default ``linger_ms``, one for a broker that is far away lingers instead: small
-        batches would take the requests until the first response.
+        One for a broker that is far away may linger instead.
         """
         if needed > queue.topic.largest:
             return False
-        before = len(queue.batches) - 1 + self._in_flight.get(queue.leader, 0)
-        blocked = queue.muted or before >= self._max_in_flight
-        if not (blocked or (self._fill and queue.leader in self._far)):
-            return False
-        queue.grow_past_full(batch, asyncio.get_running_loop().time(), lingers=not blocked)
+        before, node_id, linger_s = len(queue.batches) - 1, queue.leader, None
+        most = self.far_brokers.most_in_flight(node_id)
+        if not (
+            queue.muted
+            or before + self._in_flight.get(node_id, most) >= most
+            or (self._idempotent and not queue.may_send_after(before))
+        ):
+            is_last = self._idempotent and not queue.may_send_after(before + 1)
+            linger_s = self.far_brokers.linger_s(node_id, is_last=is_last)
+            if linger_s is None:
+                return False
+        # The sender connects; later, responses wake it.
+        queue.grow_past_full(batch, linger_s, wake=node_id not in self._in_flight)
         return True
 
     def largest_size(self, topic: Topic) -> int:

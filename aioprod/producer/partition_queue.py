@@ -144,6 +144,7 @@ class PartitionQueue(PartitionFields):
 
     __slots__ = (
         "_lingers",
+        "_lingers_s",
         "_schedule",
         "_sequence",
         "batches",
@@ -173,6 +174,7 @@ class PartitionQueue(PartitionFields):
         self.muted: bool = False
         self.opened: int = 0
         self._lingers: ProducerBatch | None = None  # the tail, if it grew and is not due for that
+        self._lingers_s: float = 0.0
         self._sequence = PartitionSequence(producer)
         self._schedule = schedule
 
@@ -235,24 +237,27 @@ class PartitionQueue(PartitionFields):
         self.close(batch)
         self._schedule.look_at(self, now)
 
-    def grow_past_full(self, batch: ProducerBatch, now: float, *, lingers: bool) -> None:
+    def grow_past_full(self, batch: ProducerBatch, linger_s: float | None, *, wake: bool) -> None:
         """Let a full batch accept more records until it is sent, up to ``topic.largest`` bytes. It
-        is due, unless it ``lingers``.
+        lingers for the linger time and at least ``linger_s``, or is due and may wake the sender.
         """
         batch.ceiling = self.topic.largest
-        if lingers:
-            self._lingers = batch
+        if linger_s is not None:
+            self._lingers, self._lingers_s = batch, linger_s
         if not batch.grown:
             batch.grown = True
-            self._schedule.look_at(self, now)
+            self._schedule.look_at(self, asyncio.get_running_loop().time(), wake=wake)
 
     def due_at(self, linger_s: float) -> float:
         """Return the loop time at which the first batch may be sent: after its backoff, and unless
         it is full, after ``linger_s``.
         """
         first = self.batches[0]
-        full = first.closed or (first.grown and first is not self._lingers)
-        if full or first.attempts or len(self.batches) > 1:
+        if first is self._lingers and linger_s:
+            linger_s = max(linger_s, self._lingers_s)
+        elif first.grown:
+            return first.retry_at
+        if first.closed or first.attempts or len(self.batches) > 1:
             return first.retry_at
         lingered_at = first.created_at + linger_s
         return lingered_at if lingered_at > first.retry_at else first.retry_at
@@ -262,6 +267,12 @@ class PartitionQueue(PartitionFields):
         it has none.
         """
         return self._sequence.may_send(self.batches[0])
+
+    def may_send_after(self, before: int) -> bool:
+        """Return whether a batch may be sent before the next response, after ``before`` others
+        that have no sequence number yet.
+        """
+        return self._sequence.has_room_after(before)
 
     def take(self, now: float, *, mute: bool) -> ProducerBatch:
         """Remove the first batch, for a request.

@@ -44,7 +44,7 @@ _LAST_VERSION_BY_NAME = 12
 _LAST_VERSION_BEFORE_TV2 = 11
 _NOT_THE_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _Answers = dict[tuple[str, int], PartitionProduceResponse]
-# Without acknowledgements, only the socket's buffer limits what is sent.
+# Only the socket's buffer limits what is sent without acknowledgements, or to a far broker.
 _MAX_UNSENT_BYTES = 1024 * 1024
 
 
@@ -109,6 +109,7 @@ class Sender:
         self._acks = int(config.acks)
         self._max_in_flight = config.max_in_flight_requests_per_connection
         self._accumulator = accumulator
+        self._far_brokers = accumulator.far_brokers
         self._transactions = transactions
         self._transactional = transactions.transactional
         self._may_send = transactions.may_send if transactions.transactional else None
@@ -196,9 +197,15 @@ class Sender:
             return self._connect(node_id, now) if ready else NEVER
         if connection.throttled_until > now:
             return connection.throttled_until
-        in_flight = self._in_flight.setdefault(node_id, {})
-        while len(in_flight) < self._max_in_flight:
-            if self._acks == 0 and connection.unsent_bytes > _MAX_UNSENT_BYTES:
+        in_flight = self._in_flight.get(node_id)
+        if in_flight is None:
+            in_flight = self._in_flight[node_id] = {}
+            self._far_brokers.note_response(node_id, connection.round_trip_s)
+        self._accumulator.note_in_flight(node_id, len(in_flight))
+        most = self._far_brokers.most_in_flight(node_id)
+        while len(in_flight) < most:
+            unlimited = self._acks == 0 or len(in_flight) >= self._max_in_flight
+            if unlimited and connection.unsent_bytes > _MAX_UNSENT_BYTES:
                 self._wake_when_drained(connection)
                 break
             batches = self._accumulator.drain(node_id, now, self._may_send)
@@ -215,6 +222,7 @@ class Sender:
     def _connect(self, node_id: int, now: float) -> float:
         """Connect to a node that has batches; return when to check it again."""
         self._accumulator.note_stalled(node_id, now)
+        self._accumulator.note_unconnected(node_id)
         if not self._brokers.knows(node_id):
             # The leader has left the cluster, and the new one is not known yet.
             self._metadata.request_update()
@@ -373,7 +381,7 @@ class Sender:
         try:
             node_id = attempt.node_id
             self._free(attempt)
-            self._accumulator.note_response(node_id, now - attempt.sent_at)
+            self._far_brokers.note_response(node_id, now - attempt.sent_at)
             self._reporter.replied(node_id, attempt.sent_at, reply.throttle_time_ms, now)
             if isinstance(reply, StoredBatches):
                 self._stored(attempt, reply, now)

@@ -126,13 +126,17 @@ class PartitionSequence:
             self.broken = False
         elif self.broken:
             return False  # a transactional producer waits for its next epoch
-        if unresolved and len(unresolved) >= (MAX_UNRESOLVED if self._confirmed else 1):
+        if not self.has_room_after(0):
             return False
         batch.identity = present
         batch.base_sequence = self.next_sequence
         self.next_sequence = increment_sequence(self.next_sequence, batch.count)
         unresolved.append(batch)
         return True
+
+    def has_room_after(self, before: int) -> bool:
+        """Return whether another batch may be unresolved, after ``before`` others."""
+        return len(self.unresolved) + before < (MAX_UNRESOLVED if self._confirmed else 1)
 
     def _is_next(self, identity: ProducerIdAndEpoch) -> bool:
         """Return whether this is the epoch after the one that the partition's broker knows."""

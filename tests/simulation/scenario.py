@@ -125,6 +125,8 @@ class Scenario:
             return wrong sequence errors; real brokers never return these for a batch that they
             have stored.
         fault_seconds: how long faults occur.
+        brokers_are_far: whether producers treat all brokers as far away, and have more requests in
+            flight.
     """
 
     seed: int
@@ -137,6 +139,7 @@ class Scenario:
     faults: int
     loses_responses: bool
     fault_seconds: float
+    brokers_are_far: bool
 
     def __str__(self) -> str:
         names = (
@@ -147,6 +150,7 @@ class Scenario:
             "faults",
             "loses_responses",
             "fault_seconds",
+            "brokers_are_far",
         )
         lines = [f"seed {self.seed}: {summarize({name: getattr(self, name) for name in names})}"]
         return "\n  ".join([*lines, *map(str, self.producers), *map(str, self.readers)])
@@ -182,6 +186,7 @@ def draw(seed: int) -> Scenario:
         faults=rng.choice([0, 3, 8, 15, 25]),
         loses_responses=rng.random() < 0.7,
         fault_seconds=fault_seconds,
+        brokers_are_far=random.Random(f"{seed} distance").random() < 0.3,
     )
 
 

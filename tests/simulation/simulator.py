@@ -7,8 +7,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from functools import partial
+from unittest.mock import patch
 
 from aioprod.errors import KafkaError
+from aioprod.net import distance
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster
 from aioprod.testing.simulation.loop import SimulatedLoop
@@ -51,9 +53,11 @@ async def _run(loop: SimulatedLoop, scenario: Scenario, history: History) -> Non
         wall_clock=loop.wall_clock,
         random_source=loop.random("cluster"),
     )
+    far_s = 0.0 if scenario.brokers_are_far else distance.FAR_S
     async with cluster:
         cluster.create_topic(TOPIC, scenario.partitions, scenario.topic_configs)
-        await _run_clients(RunContext(loop, cluster, history), scenario)
+        with patch.object(distance, "FAR_S", far_s):
+            await _run_clients(RunContext(loop, cluster, history), scenario)
 
 
 async def _run_clients(run: RunContext, scenario: Scenario) -> None:
