@@ -26,11 +26,14 @@ from aioprod.metrics.telemetry_source import TelemetrySource
 from aioprod.net.backoff import Backoff
 from aioprod.net.bootstrap import ConnectionCallback
 from aioprod.net.brokers import Brokers
+from aioprod.net.distance import FAR_S
 from aioprod.running_loop import running_loop, start_task
 
 log: Logger = get_logger(__name__)
 
 _DROPPED = "was dropped without close()"
+# A client of a larger cluster may need few of its brokers.
+_FEW_BROKERS = 3
 
 
 class ClientLifecycle:
@@ -182,6 +185,16 @@ class ClientRuntime:
         self.metadata.inform(brokers)
         self._separate.append(brokers)
         return brokers
+
+    def connect_ahead(self) -> None:
+        """Start to connect to the brokers of a small cluster that is far away, before calls need
+        the connections: opening them takes two round trips or more.
+        """
+        nodes = self.metadata.snapshot.nodes
+        known = (each.round_trip_s for each in self.brokers.open_connections)
+        if len(nodes) <= _FEW_BROKERS and min(known, default=0.0) >= FAR_S:
+            for node_id in nodes:
+                self.brokers.start_connecting(node_id)
 
     def last_reply_at(self) -> float:
         """Return the loop time of the last response on any open connection; 0 if there was none."""

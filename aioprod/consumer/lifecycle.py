@@ -82,6 +82,7 @@ class Lifecycle(ClientLifecycle):
         """Start to read."""
         self._run_state.end_start()
         self._background.start()
+        self.runtime.connect_ahead()
 
     async def finish(self, deadline: float) -> None:
         """End the call of another task, commit, and leave the group."""

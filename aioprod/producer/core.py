@@ -159,6 +159,7 @@ class ProducerCore(ClientLifecycle):
         """Start the tasks of metadata and sender."""
         self.metadata.start(on_update=self._take_over, on_fault=self.transactions.fail)
         self.sender.start()
+        self.runtime.connect_ahead()
 
     async def finish(self, deadline: float) -> None:
         """Deliver the accepted records; abort a transaction that the application has not ended."""
