@@ -85,7 +85,7 @@ def judge(
 def findings(
     guarantee: Guarantee, seed: int, protocol: str = CLASSIC, *, hostile: bool | None = None
 ) -> list[str]:
-    """Run a seed, and return what is wrong, also if it does not come to its end."""
+    """Run a seed, and return what is wrong, or that it does not come to its end."""
     try:
         return judge(guarantee, seed, protocol, hostile=hostile)
     except (TimeoutError, AssertionError, SimulationError) as error:
