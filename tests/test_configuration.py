@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import FrozenInstanceError, fields
 from typing import Any
 
 import pytest
@@ -120,6 +120,17 @@ def test_a_number_has_limits(setting: str, low: int | None, high: int | None) ->
 def test_a_wrong_value_is_refused_by_name(setting: str, wrong: Any) -> None:
     with pytest.raises(ConfigError, match=setting):
         config(**{setting: wrong})
+
+
+def test_a_configuration_is_read_only() -> None:
+    made = config(linger_ms=4)
+    with pytest.raises(FrozenInstanceError, match="linger_ms"):
+        made.linger_ms = 5  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError, match="another"):
+        made.another = 5
+    with pytest.raises(FrozenInstanceError, match="linger_ms"):
+        del made.linger_ms
+    assert made.linger_ms == 4
 
 
 def test_lists_become_read_only() -> None:
