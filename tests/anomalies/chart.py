@@ -7,7 +7,7 @@ from html import escape
 
 from tests.anomalies.cells import Cell, Table
 
-_NAMES, _COLUMN, _ROW, _TOP, _MARGIN = 370, 118, 34, 74, 16
+_NAMES, _COLUMN, _ROW, _TOP, _MARGIN = 400, 126, 34, 74, 16
 _BAR, _INSET, _LINE = 16, 8, 11
 _TEAL, _GRAY, _RED, _INK, _PALE = "#00897b", "#90a4ae", "#c62828", "#212121", "#eceff1"
 _TITLE = "Longest time without an acknowledged record, in seconds; anomalies in red"
@@ -37,7 +37,7 @@ def drawn(table: Table) -> str:
                 f'<rect x="0" y="{top}" width="{width}" height="{_height(cells)}" fill="{_PALE}" '
                 'fill-opacity="0.5"/>'
             )
-        parts.append(_text(_NAMES - 14, top + 21, name, anchor="end"))
+        parts.append(_text(_NAMES - 14, top + 21, name.replace("`", ""), anchor="end"))
         parts += _bars(table.clients, cells, top, longest)
         top += _height(cells)
     return "\n".join([*parts, "</svg>", ""])
