@@ -106,8 +106,10 @@ class GroupActor(MemberActor, RebalanceListener):
         await super()._die(consumer)
 
     async def _close(self, consumer: Consumer | ShareConsumer) -> None:
-        # Without any time, only what can be sent at once is sent: not if it has to connect again.
-        self.trace.hurried = not self.plan.close_timeout_ms and bool(self.state)
+        # Without any time, only what can be sent at once is sent: not if it has to connect again,
+        # after an error or if the connection was idle.
+        reconnects = bool(self.state) or "connections_max_idle_ms" in self.plan.settings
+        self.trace.hurried = not self.plan.close_timeout_ms and reconnects
         self._history.began(self.plan.name, "close")
         await super()._close(consumer)
 

@@ -60,6 +60,12 @@ def test_a_run_goes_on_if_its_members_have_not_created_the_group_yet() -> None:
     assert not result.findings, result.report()
 
 
+def test_a_member_without_a_connection_has_no_time_to_leave() -> None:
+    """With ``close_timeout_ms=0``, and after its connection to the coordinator was idle."""
+    result = simulate_group(20_237, protocol=CONSUMER)
+    assert not result.findings, result.report()
+
+
 def test_the_seed_draws_the_protocol_unless_it_is_given() -> None:
     assert {draw(seed).protocol for seed in range(10)} == set(PROTOCOLS)
     for protocol in PROTOCOLS:
