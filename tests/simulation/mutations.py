@@ -195,7 +195,7 @@ def new_epoch_before_old_batches_are_resolved(patch: Patch) -> None:
     patch.setattr(PartitionSequence, "may_send", may_send)
 
 
-@mutation("nonmonotonic-send", found_by=89)
+@mutation("nonmonotonic-send", found_by=232)
 def several_batches_before_the_first_is_acknowledged(patch: Patch) -> None:
     original = PartitionSequence.may_send
 
