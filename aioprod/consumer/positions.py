@@ -119,10 +119,9 @@ class PositionFinder:
     # -- the first position ------------------------------------------------------------------------
 
     def _initialize(self, states: list[PartitionState], now: float) -> None:
-        for state in states:
-            info = self._metadata.snapshot.find_leader(state.tp)
-            if isinstance(info, PartitionInfo):
-                self._fetch_requests.connect(info.leader)  # while the position is looked up
+        found = (self._metadata.snapshot.find_leader(state.tp) for state in states)
+        for leader in {info.leader for info in found if isinstance(info, PartitionInfo)}:
+            self._fetch_requests.connect(leader)  # while the positions are looked up
         if self._config.group_id is None:
             self._without_committed(states, now)
         elif self._committed is None:

@@ -52,17 +52,27 @@ def test_the_size_of_a_fetch_depends_on_distance_and_settings(
 # -- round trips -----------------------------------------------------------------------------------
 
 
+async def far_records(broker: EmbeddedCluster, partitions: int, large: int = 0) -> SimulatedLoop:
+    """Store a record in each partition of a topic, and ``large`` ones of 99 kB in the first. The
+    broker is far away from then on.
+    """
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop)
+    broker.create_topic("t", partitions)
+    async with Producer(broker.bootstrap_servers) as producer:
+        for number in range(partitions):
+            await producer.send("t", b"value", partition=number)
+        for _ in range(large):
+            await producer.send("t", bytes(99_000), partition=0)
+    loop.network.delay(ROUND_TRIP_S / 2, ROUND_TRIP_S / 2)
+    return loop
+
+
 @pytest.mark.virtual_time
 async def test_a_consumer_connects_for_fetches_while_it_looks_up_offsets(
     broker: EmbeddedCluster,
 ) -> None:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimulatedLoop)
-    broker.create_topic("t", PARTITIONS)
-    async with Producer(broker.bootstrap_servers) as producer:
-        for number in range(PARTITIONS):
-            await producer.send_and_wait("t", b"value", partition=number)
-    loop.network.delay(ROUND_TRIP_S / 2, ROUND_TRIP_S / 2)
+    loop = await far_records(broker, PARTITIONS)
     async with Consumer(
         bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest"
     ) as consumer:
@@ -80,12 +90,7 @@ async def test_a_consumer_connects_for_fetches_while_it_looks_up_offsets(
 async def test_a_member_connects_for_fetches_while_it_asks_for_committed_offsets(
     broker: EmbeddedCluster,
 ) -> None:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimulatedLoop)
-    broker.create_topic("t", 1)
-    async with Producer(broker.bootstrap_servers) as producer:
-        await producer.send_and_wait("t", b"value")
-    loop.network.delay(ROUND_TRIP_S / 2, ROUND_TRIP_S / 2)
+    loop = await far_records(broker, 1)
     async with Consumer(
         "t", bootstrap_servers=broker.bootstrap_servers, group_id="g", auto_offset_reset="earliest"
     ) as consumer:
@@ -146,15 +151,7 @@ async def test_fetches_over_a_slow_network_grow_to_4_mib(broker: EmbeddedCluster
 async def test_partitions_without_full_responses_do_not_share_the_size_of_fetches(
     broker: EmbeddedCluster,
 ) -> None:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimulatedLoop)
-    broker.create_topic("t", PARTITIONS)
-    async with Producer(broker.bootstrap_servers) as producer:
-        for number in range(PARTITIONS):
-            await producer.send("t", b"value", partition=number)
-        for _ in range(30):
-            await producer.send("t", bytes(99_000), partition=0)
-    loop.network.delay(ROUND_TRIP_S / 2, ROUND_TRIP_S / 2)
+    loop = await far_records(broker, PARTITIONS, large=30)
     async with Consumer(
         bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest"
     ) as consumer:
