@@ -39,10 +39,10 @@ class RetryLimit:
         setting: str,
         error_type: type[KafkaTimeoutError] = KafkaTimeoutError,
     ) -> None:
-        self.limit_ms = limit_ms
-        self.what = what
-        self.setting = setting
-        self.error_type = error_type
+        self.limit_ms: float = limit_ms
+        self.what: str = what
+        self.setting: str = setting
+        self.error_type: type[KafkaTimeoutError] = error_type
 
 
 def is_retriable(error: KafkaError) -> bool:

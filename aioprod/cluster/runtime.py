@@ -85,9 +85,9 @@ class ClientKind:
         closed_error: type[KafkaError],
         not_started_error: type[KafkaError] | None = None,
     ) -> None:
-        self.name = name
-        self.closed_error = closed_error
-        self.not_started_error = not_started_error
+        self.name: str = name
+        self.closed_error: type[KafkaError] = closed_error
+        self.not_started_error: type[KafkaError] | None = not_started_error
 
 
 class ClientRuntime:

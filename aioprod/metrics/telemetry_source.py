@@ -26,5 +26,5 @@ class TelemetrySource:
         labels: Callable[[], Mapping[str, str]],
         metrics: Callable[[Selection], Iterable[MetricValue]],
     ) -> None:
-        self.labels = labels
-        self.metrics = metrics
+        self.labels: Callable[[], Mapping[str, str]] = labels
+        self.metrics: Callable[[Selection], Iterable[MetricValue]] = metrics

@@ -25,8 +25,8 @@ class BrokerLink:
     def __init__(self) -> None:
         self.connection: Connection | None = None
         self.connecting: asyncio.Task[Connection] | None = None
-        self.failures = 0
-        self.retry_at = 0.0
+        self.failures: int = 0
+        self.retry_at: float = 0.0
         self.last_error: KafkaError | None = None
 
 

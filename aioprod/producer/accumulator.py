@@ -92,7 +92,7 @@ class RecordAccumulator:
         self._max_in_flight = config.max_in_flight_requests_per_connection
         self._stalled: dict[int, float] = {}
         self._in_flight: dict[int, int] = {}
-        self.far_brokers = FarBrokers(config)
+        self.far_brokers: FarBrokers = FarBrokers(config)
         self._schedule = Schedule(max(linger_s - _TIMERS_LATE_S, linger_s / 2), wake)
 
     # -- topics ------------------------------------------------------------------------------------

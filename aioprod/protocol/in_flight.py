@@ -51,14 +51,14 @@ class InFlightRequest(Generic[WaiterT]):
         waiter: WaiterT,
         timeout_s: float,
     ) -> None:
-        self.correlation_id = correlation_id
-        self.request_type = request_type
-        self.version = version
-        self.decode = decode
-        self.waiter = waiter
-        self.timeout_s = timeout_s
-        self.sent_at = 0.0
-        self.expires_at = 0.0
+        self.correlation_id: int = correlation_id
+        self.request_type: type[Request[Any]] = request_type
+        self.version: int = version
+        self.decode: Decoder = decode
+        self.waiter: WaiterT = waiter
+        self.timeout_s: float = timeout_s
+        self.sent_at: float = 0.0
+        self.expires_at: float = 0.0
 
 
 class InFlightRequests(Generic[WaiterT]):

@@ -25,13 +25,13 @@ from aioprod.consumer.share.session import Pacing, ShareSession
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError
 from aioprod.foreign_text import reason_of
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.net.refusals import explain
 from aioprod.protocol.messages.share_acknowledge import ShareAcknowledgeResponse
 from aioprod.protocol.messages.share_fetch import PartitionData, ShareFetchResponse
 from aioprod.types import AcknowledgeType
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 class Recipient(Protocol):

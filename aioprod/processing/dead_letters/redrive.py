@@ -137,7 +137,9 @@ class Redrive(Uncopyable):
         self._kinds: Counter[DeadLetterKind] = Counter()
         self._partitions: dict[str, frozenset[int]] = {}
         self._new = False
-        self.records_read = self.records_sent = self.offsets_deleted = 0
+        self.records_read: int = 0
+        self.records_sent: int = 0
+        self.offsets_deleted: int = 0
 
     async def plan(self, *, new: bool = True) -> Counter[DeadLetterKind]:
         """Count the dead letters by origin, error and verdict; send and commit nothing.
