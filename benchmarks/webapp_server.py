@@ -23,6 +23,7 @@ import uvloop
 from benchmarks.adapters import ADAPTERS, Settings, started
 
 NO_KAFKA = "no Kafka"
+WAITING = "waiting 1 ms"
 FRAMEWORKS = ("fastapi", "aiohttp")
 PATH = "/orders"
 _VERSIONS = {
@@ -30,6 +31,7 @@ _VERSIONS = {
     "aiohttp": ("aiohttp",),
 }
 _STOP_TIMEOUT_S = 5
+_WAIT_S = 0.001
 
 Handle = Callable[[bytes], Awaitable[None]]
 
@@ -52,6 +54,30 @@ class Application:
         if self._send is not None:
             await self._send(body)
         self.finished += 1
+
+
+class Waiting:
+    """Awaits what no client can do without: the requests of a millisecond are resumed together, by
+    their futures.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def handle(self, body: bytes) -> None:
+        """Wait for the end of the millisecond that began with the first waiting request."""
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_later(_WAIT_S, self._resume)
+        future = loop.create_future()
+        self._waiting.append(future)
+        await future
+
+    def _resume(self) -> None:
+        resumed, self._waiting = self._waiting, []
+        for each in resumed:
+            if not each.done():
+                each.set_result(None)
 
 
 @asynccontextmanager
@@ -122,7 +148,9 @@ async def serve(framework: str, client: str, settings: Settings, topic: str) -> 
     """Serve until standard input ends."""
     async with AsyncExitStack() as stack:
         send: Handle | None = None
-        if client != NO_KAFKA:
+        if client == WAITING:
+            send = Waiting().handle
+        elif client != NO_KAFKA:
             adapter = await stack.enter_async_context(started(ADAPTERS[client](), settings))
 
             async def send_body(body: bytes) -> None:
@@ -146,7 +174,7 @@ async def serve(framework: str, client: str, settings: Settings, topic: str) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("framework", choices=FRAMEWORKS)
-    parser.add_argument("client", choices=[NO_KAFKA, *ADAPTERS])
+    parser.add_argument("client", choices=[NO_KAFKA, WAITING, *ADAPTERS])
     parser.add_argument("servers")
     parser.add_argument("topic")
     parser.add_argument("--linger-ms", type=float, default=0.0)

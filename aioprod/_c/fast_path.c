@@ -1,5 +1,4 @@
 /* The fast path of `send`, as aioprod/producer/fast_path.py has it. */
-#include "field.h"
 #include "fields.h"
 #include "owned.h"
 #include "record_buffer.h"
@@ -16,7 +15,20 @@ typedef struct {
 static const int64_t FAR_MS = (int64_t)1 << 62;
 
 static PyTypeObject *fast_path_type;
-static PyObject *no_headers, *may_append_name;
+static PyObject *may_append_name;
+
+/* The arguments of append(). */
+enum { TOPIC, VALUE, KEY, HEADERS, PARTITION, TIMESTAMP_MS, ARGUMENTS };
+
+/* Headers of more bytes are encoded by the source in Python. */
+enum { MOST_BYTES = 1024 };
+
+/* Encoded headers. */
+typedef struct {
+    Field field;     /* NO_HEADERS if there are none */
+    PyObject *block; /* its bytes, if the source in Python has encoded them */
+    unsigned char bytes[MOST_BYTES]; /* else they are here */
+} Headers;
 
 /* Where a record goes. The objects are owned. */
 typedef struct {
@@ -52,7 +64,7 @@ of_class(PyObject *object, PyTypeObject *base, PyObject **known)
 /* The partition of a record: the given one, or that of its key, or the sticky one; -1 if the slow
  * path has to choose or refuse it. */
 static Py_ssize_t
-partition_of(FastPath *self, TopicFields *topic, PyObject *key, PyObject *given)
+partition_of(FastPath *self, TopicFields *topic, const Field *key, PyObject *given)
 {
     if (given != Py_None) {
         int overflow;
@@ -63,17 +75,17 @@ partition_of(FastPath *self, TopicFields *topic, PyObject *key, PyObject *given)
     StickyFields *sticky = of_class(topic->sticky, sticky_fields_type, &self->sticky_class);
     if (sticky == NULL)
         return -1;
-    if (key == NULL)
+    if (key->size < 0)
         return sticky->current;
-    char *data = PyBytes_AsString(key); /* a key is of exactly this type, so it can't fail */
-    return (murmur2_of((unsigned char *)data, PyBytes_Size(key)) & 0x7fffffff) % topic->count;
+    uint32_t hash = murmur2_of((const unsigned char *)key->data, (Py_ssize_t)key->size);
+    return (hash & 0x7fffffff) % topic->count;
 }
 
 /* Find the partition of a record and its open batch: 1; 0 if the slow path has to look for them; -1
  * with an exception. No other code runs here but comparisons of the dictionary's keys, which may
  * close the path, as may the clock and the headers. */
 static int
-find_place(FastPath *self, PyObject *name, PyObject *key, PyObject *given, Place *place)
+find_place(FastPath *self, PyObject *name, const Field *key, PyObject *given, Place *place)
 {
     memset(place, 0, sizeof *place);
     if (self->topics == NULL || !PyUnicode_CheckExact(name))
@@ -102,14 +114,12 @@ find_place(FastPath *self, PyObject *name, PyObject *key, PyObject *given, Place
     return 1;
 }
 
-/* A header: its name as UTF-8, and its value, NULL for null. 0 if it is not a tuple of the usual
- * types, perhaps with an exception. */
+/* A header: its name as UTF-8, and its value. 0 if it is not a tuple of the usual types, perhaps
+ * with an exception. */
 static int
-read_header(PyObject *headers, Py_ssize_t index, Field *name, Field *value)
+read_header(PyObject *pair, Field *name, Field *value)
 {
-    PyObject *pair = PyTuple_Check(headers) ? PyTuple_GetItem(headers, index)
-                                            : PyList_GetItem(headers, index);
-    if (pair == NULL || !PyTuple_CheckExact(pair) || PyTuple_Size(pair) != 2)
+    if (!PyTuple_CheckExact(pair) || PyTuple_Size(pair) != 2)
         return 0;
     PyObject *text = PyTuple_GetItem(pair, 0), *data = PyTuple_GetItem(pair, 1);
     if (!PyUnicode_CheckExact(text) || !(data == Py_None || PyBytes_CheckExact(data)))
@@ -117,57 +127,57 @@ read_header(PyObject *headers, Py_ssize_t index, Field *name, Field *value)
     Py_ssize_t size;
     name->data = PyUnicode_AsUTF8AndSize(text, &size);
     name->size = size;
-    value->data = data == Py_None ? NULL : PyBytes_AsString(data);
-    value->size = data == Py_None ? -1 : PyBytes_Size(data);
+    *value = bytes_field(data == Py_None ? NULL : data);
     return name->data != NULL;
 }
 
-/* Encode headers of the usual types, which runs no other code: a new reference; NULL if the source
- * in Python has to. */
-static PyObject *
-encode_usual_headers(PyObject *headers)
+/* Encode headers of the usual types, which runs no other code: 1; 0, perhaps with an exception, if
+ * the source in Python has to. */
+static int
+encode_usual_headers(PyObject *headers, Headers *encoded)
 {
-    if (!PyTuple_CheckExact(headers) && !PyList_CheckExact(headers))
-        return NULL;
-    Py_ssize_t count = PyObject_Size(headers);
-    int64_t size = size_of(zigzag(count));
-    Field name, value;
+    int is_tuple = PyTuple_CheckExact(headers);
+    if (!is_tuple && !PyList_CheckExact(headers))
+        return 0;
+    Py_ssize_t count = is_tuple ? PyTuple_Size(headers) : PyList_Size(headers);
     if (count == 0)
-        return NULL;
-    for (Py_ssize_t at = 0; at < count; at++) {
-        if (!read_header(headers, at, &name, &value) || size > INT32_MAX)
-            return NULL;
-        size += size_with_length(&name) + size_with_length(&value);
+        return 1;
+    unsigned char *at = put(encoded->bytes, zigzag(count)), *end = encoded->bytes + MOST_BYTES;
+    for (Py_ssize_t index = 0; index < count; index++) {
+        PyObject *pair
+            = is_tuple ? PyTuple_GetItem(headers, index) : PyList_GetItem(headers, index);
+        Field name, value;
+        if (!read_header(pair, &name, &value)
+            || size_with_length(&name) + size_with_length(&value) > end - at)
+            return 0;
+        at = put_field(put_field(at, &name), &value);
     }
-    PyObject *block = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
-    if (block == NULL)
-        return NULL;
-    unsigned char *end = put((unsigned char *)PyBytes_AsString(block), zigzag(count));
-    for (Py_ssize_t at = 0; at < count && read_header(headers, at, &name, &value); at++)
-        end = put_field(put_field(end, &name), &value);
-    return block;
+    encoded->field = (Field){(const char *)encoded->bytes, at - encoded->bytes};
+    return 1;
 }
 
-/* The encoded headers, or NULL if there are none or with an exception: a new reference. */
-static PyObject *
-encode_headers(FastPath *self, PyObject *headers)
+/* Encode headers; -1 with an exception. */
+static int
+encode_headers(FastPath *self, PyObject *headers, Headers *encoded)
 {
-    if (PyTuple_CheckExact(headers) && PyTuple_Size(headers) == 0)
-        return NULL;
-    PyObject *usual = encode_usual_headers(headers);
-    if (usual != NULL)
-        return usual;
+    encoded->field = NO_HEADERS;
+    encoded->block = NULL;
+    if (encode_usual_headers(headers, encoded))
+        return 0;
     PyErr_Clear();
-    if (PyObject_IsTrue(headers) < 1)
-        return NULL;
-    PyObject *block = PyObject_CallFunctionObjArgs(self->encode_headers, headers, NULL);
-    if (block != NULL && !PyBytes_Check(block)) {
-        Py_CLEAR(block);
+    int is_true = PyObject_IsTrue(headers);
+    if (is_true < 1)
+        return is_true;
+    encoded->block = PyObject_CallFunctionObjArgs(self->encode_headers, headers, NULL);
+    if (encoded->block == NULL)
+        return -1;
+    if (!PyBytes_Check(encoded->block)) {
+        Py_CLEAR(encoded->block);
         PyErr_SetString(PyExc_TypeError, "encoded headers must be bytes");
+        return -1;
     }
-    if (block != NULL && PyBytes_Size(block) == 1)
-        Py_CLEAR(block); /* their number, 0 */
-    return block;
+    encoded->field = bytes_field(encoded->block);
+    return 0;
 }
 
 /* When a record is sent, and its timestamp if one was given. */
@@ -237,11 +247,11 @@ may_append(FastPath *self)
 
 /* Put a record into an open batch. Return its delivery; None if it has to wait. */
 static PyObject *
-append_to(FastPath *self, Place *place, PyObject *key, PyObject *value, PyObject *block,
-          Py_ssize_t bound, const Time *time)
+append_to(FastPath *self, Place *place, const Content *record, const Time *time)
 {
     RecordBuffer *writer = place->writer;
-    if (writer->size + bound > place->batch->open_until || writer->kind != kind_of(key, block))
+    Py_ssize_t bound = bound_of(record);
+    if (writer->size + bound > place->batch->open_until || writer->kind != kind_of(record))
         Py_RETURN_NONE;
     int admitted = may_append(self);
     if (admitted < 1)
@@ -249,32 +259,42 @@ append_to(FastPath *self, Place *place, PyObject *key, PyObject *value, PyObject
     if (set_time_of_next(self, writer, time) < 0)
         return NULL;
     PyObject *delivery = new_delivery(place->batch, writer->count);
-    if (delivery != NULL && encode_record(writer, key, value, block, bound) < 0)
+    if (delivery != NULL && encode_record(writer, record, bound) < 0)
         Py_CLEAR(delivery);
     return delivery;
 }
 
+/* Have a batch opened with a record. Return its delivery; None if it has to wait. */
 static PyObject *
-append_at(FastPath *self, PyObject *name, PyObject *key, PyObject *value, PyObject *block,
-          PyObject *partition, PyObject *timestamp_ms)
+open_with(FastPath *self, PartitionFields *partition, PyObject *const *args,
+          const Content *record, double now_s)
+{
+    PyObject *block
+        = PyBytes_FromStringAndSize(record->headers.data, (Py_ssize_t)record->headers.size);
+    if (block == NULL)
+        return NULL;
+    PyObject *delivery = PyObject_CallFunction(self->take_first, "OOOOnd", partition, args[KEY],
+                                               args[VALUE], block, bound_of(record), now_s);
+    Py_DECREF(block);
+    return delivery;
+}
+
+static PyObject *
+append_at(FastPath *self, PyObject *const *args, const Content *record)
 {
     Time time;
     Place place;
-    int found = time_of(self, timestamp_ms, &time);
+    int found = time_of(self, args[TIMESTAMP_MS], &time);
     if (found < 1)
         return found < 0 ? NULL : Py_NewRef(Py_None);
-    found = find_place(self, name, key, partition, &place);
-    if (found < 1 || (place.batch == NULL && time.is_given)) {
-        leave(&place);
-        return found < 0 ? NULL : Py_NewRef(Py_None);
-    }
-    Py_ssize_t bound = bound_of(key, value, block);
-    PyObject *delivery
-        = place.batch != NULL
-              ? append_to(self, &place, key, value, block, bound, &time)
-              : PyObject_CallFunction(self->take_first, "OOOOnd", place.partition,
-                                      key == NULL ? Py_None : key, value,
-                                      block == NULL ? no_headers : block, bound, time.now_s);
+    found = find_place(self, args[TOPIC], &record->key, args[PARTITION], &place);
+    PyObject *delivery = NULL;
+    if (found == 1 && place.batch != NULL)
+        delivery = append_to(self, &place, record, &time);
+    else if (found == 1 && !time.is_given)
+        delivery = open_with(self, place.partition, args, record, time.now_s);
+    else if (found >= 0)
+        delivery = Py_NewRef(Py_None);
     leave(&place);
     return delivery;
 }
@@ -283,23 +303,24 @@ static PyObject *
 append(PyObject *object, PyObject *const *args, Py_ssize_t given)
 {
     FastPath *self = (FastPath *)object;
-    if (given != 6) {
+    if (given != ARGUMENTS) {
         PyErr_Format(PyExc_TypeError, "append() takes 6 arguments, not %zd", given);
         return NULL;
     }
-    PyObject *topic = args[0], *value = args[1], *key = args[2];
+    PyObject *value = args[VALUE], *key = args[KEY];
     if (!PyBytes_CheckExact(value) || !(key == Py_None || PyBytes_CheckExact(key)))
         Py_RETURN_NONE;
-    PyObject *block = encode_headers(self, args[3]);
-    if (block == NULL && PyErr_Occurred()) {
+    Headers headers;
+    if (encode_headers(self, args[HEADERS], &headers) < 0) {
         if (!PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_ValueError))
             return NULL;
         PyErr_Clear();
         Py_RETURN_NONE;
     }
-    PyObject *delivery
-        = append_at(self, topic, key == Py_None ? NULL : key, value, block, args[4], args[5]);
-    Py_XDECREF(block);
+    Content record
+        = {bytes_field(key == Py_None ? NULL : key), bytes_field(value), headers.field};
+    PyObject *delivery = append_at(self, args, &record);
+    Py_XDECREF(headers.block);
     return delivery;
 }
 
@@ -355,8 +376,6 @@ static PyType_Spec spec = {
 int
 add_fast_path(PyObject *module)
 {
-    if (no_headers == NULL && (no_headers = PyBytes_FromStringAndSize("\0", 1)) == NULL)
-        return -1;
     if (may_append_name == NULL
         && (may_append_name = PyUnicode_InternFromString("may_append")) == NULL)
         return -1;

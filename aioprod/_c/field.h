@@ -9,6 +9,24 @@ typedef struct {
     int64_t size; /* -1: null */
 } Field;
 
+/* What a record has. */
+typedef struct {
+    Field key, value, headers; /* headers are encoded: NO_HEADERS if there are none */
+} Content;
+
+static const Field NO_HEADERS = {"", 1}; /* their number, 0 */
+
+/* The field of bytes; a null if there are none. */
+static inline Field
+bytes_field(PyObject *bytes)
+{
+    char *data = NULL;
+    Py_ssize_t size = -1;
+    if (bytes != NULL)
+        PyBytes_AsStringAndSize(bytes, &data, &size); /* of bytes it can't fail */
+    return (Field){data, size};
+}
+
 static inline int64_t
 size_with_length(const Field *field)
 {

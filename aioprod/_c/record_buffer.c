@@ -255,63 +255,46 @@ set_timestamp(RecordBuffer *self, int64_t timestamp)
 
 /* -- records ------------------------------------------------------------------------------------ */
 
-/* The bytes of a field that is not NULL; NULL is a null. */
+/* Encode a record whose kind is set; -1 with an exception. */
 static int
-read_field(PyObject *bytes, Field *field)
+encode(RecordBuffer *self, const Content *record)
 {
-    char *data = NULL;
-    Py_ssize_t size = -1;
-    if (bytes != NULL && PyBytes_AsStringAndSize(bytes, &data, &size) < 0)
-        return -1;
-    if (size > INT32_MAX) {
+    const Field *key = &record->key, *value = &record->value, *headers = &record->headers;
+    if (key->size > INT32_MAX || value->size > INT32_MAX || headers->size > INT32_MAX) {
         PyErr_SetString(PyExc_OverflowError, "a field of 2 GiB or more");
         return -1;
     }
-    field->data = data;
-    field->size = size;
-    return 0;
-}
-
-/* Encode a record whose kind is set. A key or value that is NULL is a null. */
-static int
-encode(RecordBuffer *self, PyObject *key, PyObject *value, PyObject *headers)
-{
-    Field key_field, value_field, block = {"", 1};
-    if (read_field(key, &key_field) < 0 || read_field(value, &value_field) < 0
-        || (headers != NULL && read_field(headers, &block) < 0))
-        return -1;
     if (self->count < 0 || self->count >= INT32_MAX) {
         PyErr_SetString(PyExc_OverflowError, "the batch takes no more records");
         return -1;
     }
     int64_t body = 1 + size_of(zigzag(self->delta)) + size_of(zigzag(self->count))
-                   + size_with_length(&key_field) + size_with_length(&value_field) + block.size;
+                   + size_with_length(key) + size_with_length(value) + headers->size;
     int64_t whole = size_of(zigzag(body)) + body;
     if (make_room_in_tail(self, (Py_ssize_t)whole) < 0
-        || make_room_for_sizes(&self->sizes, key != NULL) < 0)
+        || make_room_for_sizes(&self->sizes, key->size >= 0) < 0)
         return -1;
     unsigned char *at = (unsigned char *)PyByteArray_AsString(self->tail) + self->tail_used;
     at = put(at, zigzag(body));
     *at++ = 0;
     at = put(at, zigzag(self->delta));
     at = put(at, zigzag(self->count));
-    at = put_field(put_field(at, &key_field), &value_field);
-    memcpy(at, block.data, (size_t)block.size);
+    at = put_field(put_field(at, key), value);
+    memcpy(at, headers->data, (size_t)headers->size);
     self->tail_used += (Py_ssize_t)whole;
     self->encoded += (Py_ssize_t)whole;
-    self->sizes.values[self->sizes.count] = (int32_t)value_field.size;
+    self->sizes.values[self->sizes.count] = (int32_t)value->size;
     if (self->sizes.keys != NULL)
-        self->sizes.keys[self->sizes.count] = (int32_t)key_field.size;
+        self->sizes.keys[self->sizes.count] = (int32_t)key->size;
     self->sizes.count++;
     self->count++;
     return 0;
 }
 
 int
-encode_record(RecordBuffer *self, PyObject *key, PyObject *value, PyObject *headers,
-              Py_ssize_t bound)
+encode_record(RecordBuffer *self, const Content *record, Py_ssize_t bound)
 {
-    if (encode(self, key, value, headers) < 0)
+    if (encode(self, record) < 0)
         return -1;
     self->size += bound;
     return 0;
@@ -343,18 +326,18 @@ add(PyObject *object, PyObject *const *args, Py_ssize_t given)
         PyErr_SetString(PyExc_TypeError, "key, value and headers must be bytes");
         return NULL;
     }
-    if (headers != NULL && PyBytes_Size(headers) == 1)
-        headers = NULL; /* their number, 0 */
-    int kind = value == NULL ? NOTHING : kind_of(key, headers);
+    Content record = {bytes_field(key), bytes_field(value),
+                      headers == NULL ? NO_HEADERS : bytes_field(headers)};
+    int kind = value == NULL ? NOTHING : kind_of(&record);
     if (kind != self->kind)
         count_exactly(self);
-    if (set_timestamp(self, timestamp) < 0 || encode(self, key, value, headers) < 0)
+    if (set_timestamp(self, timestamp) < 0 || encode(self, &record) < 0)
         return NULL;
     if (value == NULL)
         count_exactly(self);
     else {
         self->kind = kind;
-        self->size += bound_of(key, value, headers);
+        self->size += bound_of(&record);
     }
     Py_RETURN_NONE;
 }
@@ -369,11 +352,12 @@ add_value(RecordBuffer *self, PyObject *value, Py_ssize_t room, double now_s)
         PyErr_SetString(PyExc_TypeError, "values must be bytes");
         return -1;
     }
-    Py_ssize_t bound = bound_of(NULL, value, NULL);
+    Content record = {bytes_field(NULL), bytes_field(value), NO_HEADERS};
+    Py_ssize_t bound = bound_of(&record);
     if (self->size + bound > room)
         return 0;
     if ((now_s >= self->until_s && set_time(self, now_s) < 0)
-        || encode_record(self, NULL, value, NULL, bound) < 0)
+        || encode_record(self, &record, bound) < 0)
         return -1;
     return 1;
 }

@@ -2,7 +2,7 @@
 #ifndef AIOPROD_RECORD_BUFFER_H
 #define AIOPROD_RECORD_BUFFER_H
 
-#include "native.h"
+#include "field.h"
 
 /* Kinds of records, and bytes that are counted for each in addition to its key, value
  * and headers. */
@@ -43,19 +43,23 @@ typedef struct {
 
 extern PyTypeObject *record_buffer_type;
 
-/* The kind of a record, and what it counts in size before it is counted exactly. A key or headers
- * that are NULL are not there. */
+/* The kind of a record, and what it counts in size before it is counted exactly, if its value is
+ * not null. */
 static inline int
-kind_of(PyObject *key, PyObject *headers)
+kind_of(const Content *record)
 {
-    return (key == NULL ? KEYLESS : KEYED) | (headers == NULL ? 0 : WITH_HEADERS);
+    return (record->key.size < 0 ? KEYLESS : KEYED)
+           | (record->headers.size == NO_HEADERS.size ? 0 : WITH_HEADERS);
 }
 
 static inline Py_ssize_t
-bound_of(PyObject *key, PyObject *value, PyObject *headers)
+bound_of(const Content *record)
 {
-    return PyBytes_Size(value) + (headers == NULL ? 0 : PyBytes_Size(headers))
-           + (key == NULL ? KEYLESS_OVERHEAD : PyBytes_Size(key) + KEYED_OVERHEAD);
+    int64_t size = record->value.size;
+    if (record->headers.size != NO_HEADERS.size)
+        size += record->headers.size;
+    size += record->key.size < 0 ? KEYLESS_OVERHEAD : record->key.size + KEYED_OVERHEAD;
+    return (Py_ssize_t)size;
 }
 
 /* Set the time of the next records; -1 with an exception. */
@@ -64,9 +68,8 @@ int set_time(RecordBuffer *self, double now_s);
 /* Set the timestamp of the next records, which is not the time; -1 with an exception. */
 int set_timestamp(RecordBuffer *self, int64_t timestamp);
 
-/* Encode a record after the others: value is bytes; so are key and headers, or NULL. `bound` is
- * what it counts in size. -1 with an exception, and nothing has changed. */
-int encode_record(RecordBuffer *self, PyObject *key, PyObject *value, PyObject *headers,
-                  Py_ssize_t bound);
+/* Encode a record of the buffer's kind after the others. `bound` is what it counts in size. -1 with
+ * an exception, and nothing has changed. */
+int encode_record(RecordBuffer *self, const Content *record, Py_ssize_t bound);
 
 #endif

@@ -22,7 +22,7 @@ from benchmarks import (
 )
 from benchmarks.publish.parts import CODEC_SIZES, CODECS
 from benchmarks.sharing import CASE as SHARING
-from benchmarks.webapp_server import FRAMEWORKS, NO_KAFKA
+from benchmarks.webapp_server import FRAMEWORKS, NO_KAFKA, WAITING
 
 C, AIO, PRODUCER = "confluent-kafka", "aiokafka", "confluent-kafka AIOProducer"
 FRANZ_GO, JAVA, PURE = "franz-go", "java", "aioprod-pure"
@@ -209,6 +209,7 @@ TABLES = {
             _value("client's CPU us: aioprod", "aioprod", "share"),
             _value("aiokafka", AIO, "share"),
             _value("`AIOProducer`", PRODUCER, "share"),
+            _value("waiting, no Kafka", WAITING, "share"),
             _value("p50 ms: aioprod", "aioprod", "p50"),
             _value("aiokafka", AIO, "p50"),
             _value("p99 ms: aioprod", "aioprod", "p99"),

@@ -239,6 +239,19 @@ def test_headers_are_encoded_alike(given: list[Any], times: int, as_tuple: bool)
     assert worlds[0].contents() == worlds[1].contents()
 
 
+def test_headers_of_any_size_are_encoded_alike() -> None:
+    worlds = World(pure=True), World()
+    for world in worlds:
+        world.append("t", b"v")
+        for batch in world.batches:
+            batch.open_until = 1 << 20
+        # Those of more than 1,024 bytes are left to the source.
+        for size in range(990, 1_030):
+            world.note(size, world.append("t", b"v", None, (("a", b"x"), ("name", b"v" * size))))
+    assert worlds[0].log == worlds[1].log
+    assert worlds[0].contents() == worlds[1].contents()
+
+
 def test_a_batch_is_full_at_the_same_byte() -> None:
     for world in (World(pure=True), World()):
         assert world.append("t", b"12345") == (0, 0)
