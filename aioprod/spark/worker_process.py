@@ -14,8 +14,8 @@ from typing import Any
 
 # Spark sets this in processes that it reuses.
 _REUSED = "SPARK_REUSE_WORKER"
-# A write leaves far fewer objects than this; PySpark, pandas and pyarrow have 90,000.
-_MANY_OBJECTS = 20_000
+# A write leaves far fewer objects than this; pyarrow and what a first task imports have 18,000.
+_MANY_OBJECTS = 2_000
 # Frozen objects are never collected, and users' functions run in these processes too.
 _MOST_OBJECTS = 300_000
 _OPEN_FILES = "/proc/self/fd"

@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+import py4j  # type: ignore[import-untyped]
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
@@ -16,6 +17,7 @@ from aioprod.spark.spark_home import class_path_settings, quick_spark_home
 from aioprod.testing.cache import cache_dir
 
 INSTALLED = Path(pyspark.__file__).resolve().parent
+PY4J = Path(py4j.__file__).resolve().parent
 
 
 @pytest.fixture
@@ -36,6 +38,8 @@ def test_it_has_all_of_the_installed_pyspark(cache: Path) -> None:
         part.name for part in (INSTALLED / "python" / "lib").iterdir()
     }
     assert (libraries / "pyspark.zip" / "pyspark").resolve() == INSTALLED
+    (py4j_zip,) = libraries.glob("py4j-*-src.zip")
+    assert (py4j_zip / "py4j").resolve() == PY4J
 
 
 def test_it_is_made_once(cache: Path) -> None:
@@ -59,6 +63,20 @@ def test_a_part_that_is_added_to_pyspark_needs_another_home(
     after = quick_spark_home()
     assert before is not None and after is not None
     assert not (before / "conf").exists() and (after / "conf").is_dir()
+
+
+def test_another_version_of_py4j_stays_in_its_zip_file(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "pyspark"
+    libraries = installed / "python" / "lib"
+    libraries.mkdir(parents=True)
+    for name in ("pyspark.zip", "py4j-0.10.1-src.zip"):
+        (libraries / name).touch()
+    monkeypatch.setattr(pyspark, "__file__", str(installed / "__init__.py"))
+    home = quick_spark_home()
+    assert home is not None
+    assert (home / "python" / "lib" / "py4j-0.10.1-src.zip").is_file()
 
 
 def test_java_looks_first_into_the_jars_that_have_most_classes(
@@ -88,10 +106,16 @@ def test_without_jars_the_class_path_stays(tmp_path: Path, monkeypatch: pytest.M
 
 def test_workers_import_the_installed_pyspark(spark: SparkSession) -> None:
     def homes(_: int) -> list[str]:
+        import py4j as used_py4j
         import pyspark as used
 
-        return [used.__file__, *sys.path]
+        return [used.__file__, used_py4j.__file__, *sys.path]
 
-    used, *path = spark.sparkContext.parallelize([0], 1).flatMap(homes).collect()
+    used, used_py4j, *path = spark.sparkContext.parallelize([0], 1).flatMap(homes).collect()
     assert Path(used).resolve().parent == INSTALLED
-    assert not [entry for entry in path if entry.endswith("pyspark.zip") and Path(entry).is_file()]
+    assert Path(used_py4j).resolve().parent == PY4J
+    assert not [
+        entry
+        for entry in path
+        if entry.endswith(("pyspark.zip", "-src.zip")) and Path(entry).is_file()
+    ]

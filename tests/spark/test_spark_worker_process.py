@@ -22,11 +22,15 @@ from aioprod.testing import ThreadedCluster
 PROGRAM = """
 import gc
 from aioprod.spark.worker_process import freeze_modules
-import pyspark.worker, pandas
+import pyspark.worker
 freeze_modules()
 first = gc.get_freeze_count()
 freeze_modules()  # nothing was loaded since
 print(first, gc.get_freeze_count() - first)
+import pyarrow
+left = len(gc.get_objects())
+freeze_modules()
+print(left, len(gc.get_objects()))
 """
 
 
@@ -40,8 +44,10 @@ def test_a_process_that_spark_uses_again_puts_aside_what_it_has_loaded() -> None
         timeout=60,
         check=True,
     )
-    frozen, more = map(int, done.stdout.split())
+    frozen, more, with_pyarrow, left = map(int, done.stdout.split())
     assert frozen > 20_000 and more <= 0
+    # It takes 3 ms of CPU after each task to look through what pyarrow has.
+    assert with_pyarrow > 5_000 and left < 1_000
 
 
 @pytest.mark.parametrize(
