@@ -31,6 +31,7 @@ from aioprod.spark.page.history import (
     ProgressHistory,
 )
 from aioprod.spark.page.metrics import scrape
+from aioprod.spark.page.tasks import QueryTasks
 
 from .page_progress import BEGAN_AT, NUMBERS, REJECTED, batch, rejected, sample, signs_of
 
@@ -244,6 +245,21 @@ def test_prometheus_gets_the_same_numbers() -> None:
     assert [name for name in found if name[0] == "lag"] == [
         ("lag", ("0", NUMBERS, 'a "quoted" topic\n'))
     ]
+
+
+def test_a_scrape_has_the_longest_task_of_each_query_whose_tasks_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = {"mean_ms": 10.0, "longest": [{"ms": 25}, {"ms": 3}]}
+    stages = {"skewed": stage, "new": None, "idle": {"mean_ms": 0.0, "longest": [{"ms": 0}]}}
+    monkeypatch.setattr(QueryTasks, "longest_stage", lambda _self, query, _run: stages[query])
+    history = ProgressHistory("flights")
+    for query in stages:
+        history.add(batch(0, query=query))
+    found = samples(scrape(history, "")[0].decode())
+    assert {name: found[name] for name in found if name[0] == "task_skew"} == {
+        ("task_skew", ("skewed",)): 2.5
+    }
 
 
 def test_a_scrape_before_the_first_micro_batch_has_the_state() -> None:

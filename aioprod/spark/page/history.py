@@ -145,6 +145,15 @@ class ProgressHistory:
         with self._lock:
             return {name: replace(totals) for name, totals in sorted(self._queries.items())}
 
+    def longest_stages(self, totals: Mapping[str, QueryTotals]) -> dict[str, dict[str, Any] | None]:
+        """Return the stage of each query's newest micro-batch that took longest, by name; see
+        :meth:`QueryTasks.longest_stage`.
+        """
+        return {
+            name: self._tasks.longest_stage(name, each.newest.run_id)
+            for name, each in totals.items()
+        }
+
     def document(self, run: str = "", after: int = 0) -> dict[str, Any]:
         """Return the data of the page, ready for JSON.
 
@@ -153,10 +162,7 @@ class ProgressHistory:
             after: the number of the newest of them: only later batches are returned.
         """
         totals, stalled = self.totals(), self.stalled()
-        stages = {
-            name: self._tasks.longest_stage(name, each.newest.run_id)
-            for name, each in totals.items()
-        }
+        stages = self.longest_stages(totals)
         with self._lock:
             known = after if run == self._run else 0
             return {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import get_args
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -92,6 +92,7 @@ class PipelineCollector(Collector):
         yield _silences(self._history.silences())
         yield _phases(queries)
         yield _lags(queries)
+        yield _task_skews(self._history.longest_stages(queries))
 
 
 def _silences(silences: dict[str, float]) -> Metric:
@@ -128,6 +129,19 @@ def _lags(queries: dict[str, QueryTotals]) -> Metric:
             for partition, lag in partitions.items():
                 lags.add_metric([query, topic, partition], lag)
     return lags
+
+
+def _task_skews(stages: Mapping[str, Mapping[str, Any] | None]) -> Metric:
+    skews = GaugeMetricFamily(
+        f"{_PREFIX}task_skew",
+        "Time of the longest task in the longest stage of the newest micro-batch, divided by the "
+        "mean",
+        labels=["query"],
+    )
+    for query, stage in stages.items():
+        if stage is not None and stage["longest"] and stage["mean_ms"]:
+            skews.add_metric([query], stage["longest"][0]["ms"] / stage["mean_ms"])
+    return skews
 
 
 def scrape(history: ProgressHistory, accept: str) -> tuple[bytes, str]:
