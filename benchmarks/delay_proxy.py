@@ -89,6 +89,8 @@ async def pass_on(
     ]
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        pass  # The proxy ends. The server of Python 3.11 reports a cancelled callback as an error.
     finally:
         for each in ways:
             each.cancel()

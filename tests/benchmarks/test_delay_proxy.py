@@ -7,7 +7,10 @@ import functools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from benchmarks.delay_proxy import pass_on
+import pytest
+
+from aioprod.testing.kafka_process import free_ports
+from benchmarks.delay_proxy import delay_proxy, pass_on
 
 DELAY_S = 0.02
 
@@ -72,3 +75,17 @@ async def test_a_broker_that_is_away_ends_the_connection() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         assert await reader.read(1) == b""
         writer.close()
+
+
+async def test_the_process_ends_in_silence_while_connections_are_open(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    echo, (port,) = Echo(), free_ports(1)
+    async with await asyncio.start_server(echo.serve, "127.0.0.1", 0) as server:
+        with delay_proxy(port, f"127.0.0.1:{server.sockets[0].getsockname()[1]}", 1):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            async with asyncio.timeout(5):
+                writer.write(b"a")
+                assert await reader.readexactly(1) == b"a"
+        writer.close()
+    assert capfd.readouterr().err == ""
