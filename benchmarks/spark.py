@@ -324,23 +324,26 @@ PARTS: dict[str, tuple[Callable[..., Coroutine[Any, Any, Results]], Sequence[Tar
 
 
 def ratio_table(done: Sequence[Results]) -> str:
-    """Return one Markdown table of all parts: ratios to Spark's connector, by case and client."""
-    lines = ["| case | client | ratio of speed | ratio of CPU |", "|---|---|---|---|"]
+    """Return one Markdown table of all parts: ratios to Spark's connector, by case and client. The
+    rows/s of a stream include its start, which its micro-batches do not.
+    """
+    lines = [
+        "| case | client | ratio of rows/s | speed of a micro-batch | ratio of CPU |",
+        "|---|---|---|---|---|",
+    ]
     for results in done:
-        speed, cpu = (
-            results.metrics[0],
-            next((metric for metric in results.metrics if "CPU" in metric.title), None),
-        )
+        compared = RATE, BATCH, next(each for each in results.metrics if "CPU" in each.title)
         for case, clients in results.rounds.items():
             for client in clients:
                 if client == results.baseline:
                     continue
-                ratios = results.ratios(speed, case, client)
-                # Other first metrics are times, whose inverse is the speed, or CPU.
-                faster = ratios if speed is RATE else [1 / ratio for ratio in ratios]
-                faster = [] if speed is cpu else faster
-                costs = [] if cpu is None else results.ratios(cpu, case, client)
-                lines.append(f"| {case} | {client} | {spread(faster, 2)} | {spread(costs, 2)} |")
+                rates, times, costs = (
+                    results.ratios(metric, case, client) if metric in results.metrics else []
+                    for metric in compared
+                )
+                speeds = [1 / ratio for ratio in times]
+                cells = " | ".join(spread(each, 2) for each in (rates, speeds, costs))
+                lines.append(f"| {case} | {client} | {cells} |")
     return "\n".join(lines)
 
 

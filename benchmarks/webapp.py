@@ -87,17 +87,31 @@ class Server:
     Attributes:
         port: where it listens, on 127.0.0.1.
         versions: those of the framework and of the server.
+        finished: how many requests it has finished, when it has ended.
     """
 
     def __init__(self, process: Process, port: int, versions: str) -> None:
         self.port = port
         self.versions = versions
+        self.finished = 0
         self._process = process
 
     async def counts(self) -> tuple[float, int, int]:
         """Return its CPU seconds, and how many requests it has begun and finished."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
+        return await self._numbers()
+
+    async def end(self) -> None:
+        """End it. It may have handled requests since it was idle: those that wrk had left in the
+        buffers of connections.
+        """
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        _, _, self.finished = await asyncio.wait_for(self._numbers(), _LIMIT_S)
+
+    async def _numbers(self) -> tuple[float, int, int]:
+        assert self._process.stdout is not None
         cpu_s, begun, finished = (await self._process.stdout.readline()).split()
         return float(cpu_s), int(begun), int(finished)
 
@@ -141,7 +155,9 @@ async def server(
         if not line:
             raise RequestsFailedError(f"the application ended with status {await process.wait()}")
         port, versions = line.decode().rstrip("\n").split("\t")
-        yield Server(process, int(port), versions)
+        found = Server(process, int(port), versions)
+        yield found
+        await found.end()
     finally:
         process.stdin.close()
         try:
@@ -206,7 +222,7 @@ class Rounds:
                 numbers = await load(application.port, connections, self._seconds)
                 cpu_after_s, finished = await application.idle()
             if client not in (NO_KAFKA, WAITING):
-                check_record_count(self._servers, name, 1, finished)
+                check_record_count(self._servers, name, 1, application.finished)
         numbers |= {"cpu_s": cpu_after_s - cpu_s, "handled": finished - before}
         if client == NO_KAFKA:
             self._empty_us[framework, connections] = cpu_us(numbers)

@@ -1,7 +1,8 @@
 """A web application that sends a record for each request and awaits it, for ``benchmarks.webapp``.
 
 It prints its port and versions, and then responds to each line on standard input with a line: CPU
-seconds, and the numbers of requests that it has begun and finished. It ends with its input.
+seconds, and the numbers of requests that it has begun and finished. It ends with its input, and
+prints such a line when no request can follow.
 """
 
 # FastAPI evaluates annotations, so they must not be strings.
@@ -54,6 +55,10 @@ class Application:
         if self._send is not None:
             await self._send(body)
         self.finished += 1
+
+    def report(self) -> None:
+        """Print the line of numbers."""
+        print(time.process_time(), self.begun, self.finished, sep="\t", flush=True)
 
 
 class Waiting:
@@ -140,7 +145,7 @@ def versions(framework: str) -> str:
 def respond(application: Application, ended: Callable[[], object]) -> None:
     """Respond to each line on standard input, and call ``ended`` when it ends."""
     for _ in sys.stdin:
-        print(time.process_time(), application.begun, application.finished, sep="\t", flush=True)
+        application.report()
     ended()
 
 
@@ -169,6 +174,7 @@ async def serve(framework: str, client: str, settings: Settings, topic: str) -> 
             daemon=True,
         ).start()
         await ended.wait()
+    application.report()
 
 
 def main() -> None:
