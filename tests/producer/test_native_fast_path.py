@@ -247,7 +247,8 @@ def test_headers_of_any_size_are_encoded_alike() -> None:
             batch.open_until = 1 << 20
         # Those of more than 1,024 bytes are left to the source.
         for size in range(990, 1_030):
-            world.note(size, world.append("t", b"v", None, (("a", b"x"), ("name", b"v" * size))))
+            headers = ("a", b"x"), ("name", b"v" * size)
+            world.note(str(size), world.append("t", b"v", None, headers))
     assert worlds[0].log == worlds[1].log
     assert worlds[0].contents() == worlds[1].contents()
 
