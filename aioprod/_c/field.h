@@ -9,13 +9,6 @@ typedef struct {
     int64_t size; /* -1: null */
 } Field;
 
-/* What a record has. */
-typedef struct {
-    Field key, value, headers; /* headers are encoded: NO_HEADERS if there are none */
-} Content;
-
-static const Field NO_HEADERS = {"", 1}; /* their number, 0 */
-
 /* The field of bytes; a null if there are none. */
 static inline Field
 bytes_field(PyObject *bytes)

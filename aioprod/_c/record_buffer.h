@@ -4,6 +4,13 @@
 
 #include "field.h"
 
+/* What a record has. */
+typedef struct {
+    Field key, value, headers; /* headers are encoded: NO_HEADERS if there are none */
+} Content;
+
+static const Field NO_HEADERS = {"", 1}; /* their number, 0 */
+
 /* Kinds of records, and bytes that are counted for each in addition to its key, value
  * and headers. */
 enum { NOTHING = -1, KEYLESS = 0, KEYED = 1, WITH_HEADERS = 2 };
