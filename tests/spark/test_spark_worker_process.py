@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
@@ -34,17 +33,22 @@ print(left, len(gc.get_objects()))
 """
 
 
-def test_a_process_that_spark_uses_again_puts_aside_what_it_has_loaded() -> None:
-    environment = os.environ | {"SPARK_REUSE_WORKER": "1"}
+def run_in_worker(program: str) -> list[str]:
+    """Run a program in a process like those that Spark reuses; return the lines that it prints."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env=environment,
+        [sys.executable, "-c", program],
+        env=os.environ | {"SPARK_REUSE_WORKER": "1"},
         capture_output=True,
         text=True,
         timeout=60,
         check=True,
     )
-    frozen, more, with_pyarrow, left = map(int, done.stdout.split())
+    assert not done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_process_that_spark_uses_again_puts_aside_what_it_has_loaded() -> None:
+    frozen, more, with_pyarrow, left = map(int, " ".join(run_in_worker(PROGRAM)).split())
     assert frozen > 20_000 and more <= 0
     # It takes 3 ms of CPU after each task to look through what pyarrow has.
     assert with_pyarrow > 5_000 and left < 1_000
@@ -80,41 +84,74 @@ def test_other_processes_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 LIGHT = """
-import sys, threading
-from pathlib import Path
+import sys
 from pyspark.sql.types import StringType, StructField, StructType
 from aioprod.spark.source import KafkaDataSource
 def heavy():
-    found = sorted({"numpy", "pandas", "pyarrow"} & sys.modules.keys())
-    threads = Path("/proc/self/status").read_text().partition("Threads:")[2].split()[0]
-    print(found, threads)
+    print(sorted({"numpy", "pandas", "pyarrow"} & sys.modules.keys()))
 options = {"kafka.bootstrap.servers": "h:1", "topic": "t"}
 KafkaDataSource(options).writer(StructType([StructField("value", StringType())]), False)
 heavy()
 from aioprod.spark import committing
 heavy()
-from aioprod.spark import worker_daemon
-worker_daemon.load()
-heavy()
-missing = [name for name in worker_daemon.MODULES if name not in sys.modules]
-print(missing)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="threads are read from /proc")
 def test_processes_that_see_no_rows_load_no_arrow() -> None:
-    """Planning, commits and the daemon. The daemon forks, so it must have no other threads: pyarrow
-    and numpy start some when they are imported.
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", LIGHT],
-        env=os.environ | {"SPARK_REUSE_WORKER": "1"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert done.stdout.splitlines() == ["[] 1", "[] 1", "[] 1", "[]"] and not done.stderr
+    """Planning and commits."""
+    assert run_in_worker(LIGHT) == ["[]", "[]"]
+
+
+DAEMON = """
+import sys
+from aioprod.spark import worker_daemon
+worker_daemon.load()
+names = [*worker_daemon.MODULES, *worker_daemon.ARROW_MODULES]
+print([name for name in names if name not in sys.modules], "pandas" in sys.modules)
+"""
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="pyarrow is preloaded on Linux")
+
+
+@linux_only
+def test_the_daemon_loads_what_tasks_import_but_not_pandas() -> None:
+    assert run_in_worker(DAEMON) == ["[] False"]
+
+
+FORKS = """
+import os, signal, time
+from aioprod.spark import worker_daemon
+worker_daemon.load()
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+matrix = np.ones((300, 300))
+matrix @ matrix  # starts OpenBLAS' threads
+def work():
+    signal.alarm(20)
+    table = pa.table({"key": [1, 2] * 50_000, "value": range(100_000)})
+    groups = table.group_by("key", use_threads=True).aggregate([("value", "sum")])
+    assert pc.sum(groups["value_sum"]).as_py() == 4_999_950_000
+    assert (matrix @ matrix)[0, 0] == 300
+def fork():
+    child = os.fork()
+    if not child:
+        try:
+            work()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return child
+for _ in range(10):
+    children = [fork() for _ in range(3)]
+    print([os.waitpid(child, 0)[1] for child in children])
+"""
+
+
+@linux_only
+def test_forked_processes_of_the_daemon_use_the_threads_of_pyarrow_and_numpy() -> None:
+    """Threads do not survive a fork: what they held would stay locked."""
+    assert run_in_worker(FORKS) == ["[0, 0, 0]"] * 10
 
 
 WRITE = """
@@ -142,15 +179,7 @@ def test_a_task_of_spark_does_without_pandas_until_it_is_imported() -> None:
     """The import takes 0.3 s of CPU in each new process. A user's function gets the unchanged
     pyarrow.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", WRITE],
-        env=os.environ | {"SPARK_REUSE_WORKER": "1"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert done.stdout.split() == ["2", "False", "1", "1", "2"]
+    assert run_in_worker(WRITE) == ["2", "False", "1 1", "2"]
 
 
 @pytest.mark.spark
@@ -178,3 +207,41 @@ def test_writes_finish_their_workers(
     # Spark has more workers than those that wrote, and takes whichever has waited longest.
     counts = rows.mapInArrow(frozen_objects, "frozen long")
     assert any(row.frozen > 20_000 for _ in range(5) for row in counts.collect())
+
+
+LOADED = """
+import sys
+from aioprod.spark import worker_daemon
+worker_daemon.load()
+print(*sys.modules)
+"""
+
+
+@linux_only
+@pytest.mark.spark
+def test_tasks_find_what_they_import_in_the_daemon(
+    session: SparkSession, threaded_broker: ThreadedCluster
+) -> None:
+    """A worker that Spark starts after a minute without work imports nothing for reading or
+    writing.
+    """
+    threaded_broker.create_topic("t", 1)
+    servers = {"kafka.bootstrap.servers": threaded_broker.bootstrap_servers}
+    rows = session.range(2, numPartitions=2).selectExpr("CAST(id AS STRING) AS value")
+    for delivery in ("at-least-once", "exactly-once"):
+        given = {**servers, "topic": "t", "delivery": delivery}
+        rows.write.format("aioprod").mode("append").options(**given).save()
+    read = session.read.format("aioprod").options(**servers, subscribe="t").load()
+    assert len(read.collect()) == 4
+    packages = ("aioprod", "pyarrow", "numpy")
+
+    def imported(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        assert sum(batch.num_rows for batch in batches) == 1
+        names = [name for name in sys.modules if name.partition(".")[0] in packages]
+        yield pa.record_batch({"name": pa.array(names, pa.string())})
+
+    (loaded,) = run_in_worker(LOADED)
+    # Spark has more workers than those that wrote, and takes whichever has waited longest.
+    worker_modules = rows.mapInArrow(imported, "name string")
+    found = {row.name for _ in range(5) for row in worker_modules.collect()}
+    assert "aioprod.spark.sink" in found and not found - {*loaded.split()}
