@@ -36,8 +36,8 @@ _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-# Before 4.2, PySpark's own modules import numpy, which starts threads, and a daemon must not have
-# threads.
+# Before 4.2, PySpark's own modules import numpy, which starts threads, on every system. The daemon
+# does so only where they survive a fork.
 _DAEMON = {"spark.python.daemon.module": "aioprod.spark.worker_daemon"}
 _DAEMON_FROM = (4, 2)
 _LOCAL_SHUFFLE_PARTITIONS = 2
