@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -46,6 +46,8 @@ PIPELINE = "pipeline"
 ROWS = 1_000_000
 MICRO_BATCHES = 10
 LARGE_MICRO_BATCH, SMALL_MICRO_BATCH = 100_000, 10
+# Without meaning for Spark's connector.
+ONE_TASK = {"minRecordsPerPartition": "10000"}
 COPY_BATCHES = 5
 IDLE_S = 10.0
 SLOW_TRIGGER_S = 120
@@ -177,11 +179,15 @@ async def measure_copies(benchmark: SparkBenchmark, chosen: argparse.Namespace) 
     results = Results(
         "Streams from Kafka to Kafka", (RATE, CPU, PYTHON_CPU, BATCH, BATCH_CPU), baseline=JAR
     )
-    for case, rows, batches in (
-        (COPY, chosen.rows // COPY_BATCHES, COPY_BATCHES),
-        (copy_case(SMALL_MICRO_BATCH), SMALL_MICRO_BATCH, MICRO_BATCHES),
+    small = SMALL_MICRO_BATCH, MICRO_BATCHES
+    for case, size, more in (
+        (COPY, (chosen.rows // COPY_BATCHES, COPY_BATCHES), {}),
+        (copy_case(SMALL_MICRO_BATCH), small, {}),
+        (f"{copy_case(SMALL_MICRO_BATCH)}, in one task", small, ONE_TASK),
     ):
-        await _measure_streams(benchmark, chosen, results, case, (rows, batches), own_source=True)
+        await _measure_streams(
+            benchmark, chosen, results, case, size, own_source=True, options=more
+        )
     return results
 
 
@@ -193,6 +199,7 @@ async def _measure_streams(
     size: tuple[int, int],
     *,
     own_source: bool,
+    options: Mapping[str, str] | None = None,
 ) -> None:
     rows, batches = size
     with benchmark.filled_topic(benchmark.rows(rows * batches), rows * batches) as name:
@@ -200,7 +207,15 @@ async def _measure_streams(
             Measurement(
                 case,
                 client,
-                partial(benchmark.stream, client, name, rows, batches, own_source=own_source),
+                partial(
+                    benchmark.stream,
+                    client,
+                    name,
+                    rows,
+                    batches,
+                    own_source=own_source,
+                    options=options or {},
+                ),
             )
             for client in SINKS
             if client in chosen.clients

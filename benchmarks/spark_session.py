@@ -43,6 +43,7 @@ TASKS = 2
 STREAM_TIMEOUT_S = 600
 _WORKERS = Path(__file__).with_name("spark_workers")
 _PRODUCER = {"kafka.acks": "all", "kafka.linger.ms": "5", "kafka.batch.size": str(64 * 1024)}
+_NONE: Mapping[str, str] = MappingProxyType({})
 JSON_SCHEMA = "id BIGINT, name STRING, amount DOUBLE, at TIMESTAMP"
 
 
@@ -147,7 +148,14 @@ class SparkBenchmark:
         return numbers
 
     async def stream(
-        self, client: str, name: str, rows: int, batches: int, *, own_source: bool = False
+        self,
+        client: str,
+        name: str,
+        rows: int,
+        batches: int,
+        *,
+        own_source: bool = False,
+        options: Mapping[str, str] = _NONE,
     ) -> Numbers:
         """Copy a topic in micro-batches. The first one, which starts the query, does not count for
         the time of a micro-batch, but for the CPU time and the rows/s.
@@ -155,12 +163,15 @@ class SparkBenchmark:
         Args:
             own_source: read with the client's source, a task for each partition; otherwise with
                 that of Spark's connector.
+            options: more options of the source.
         """
         durations: list[float] = []
         with topic(self.servers, PARTITIONS) as target:
 
             def copy() -> None:
-                query = self.start_copy(client, name, target, rows, own_source=own_source)
+                query = self.start_copy(
+                    client, name, target, rows, own_source=own_source, options=options
+                )
                 durations.extend(ended(query, client))
 
             numbers = self.measured(rows * batches, copy)
@@ -206,6 +217,7 @@ class SparkBenchmark:
         *,
         own_source: bool,
         trigger: Mapping[str, Any] = MappingProxyType({"availableNow": True}),
+        options: Mapping[str, str] = _NONE,
     ) -> StreamingQuery:
         """Start a query that copies a topic, in micro-batches of ``rows`` rows if that is given, by
         default up to the current end.
@@ -215,6 +227,7 @@ class SparkBenchmark:
             "kafka.bootstrap.servers": self.servers,
             "subscribe": name,
             "startingOffsets": "earliest",
+            **options,
         }
         if rows is not None:
             source["maxOffsetsPerTrigger"] = str(rows)

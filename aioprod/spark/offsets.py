@@ -232,6 +232,32 @@ def plan_ranges(
     ]
 
 
+def share_tasks(
+    ranges: Iterable[OffsetRange], min_records: int | None, max_records: int | None = None
+) -> list[tuple[OffsetRange, ...]]:
+    """Assign the ranges to tasks. Ranges with fewer than ``min_records`` offsets share tasks, in
+    their order, until a task has as many; no task gets more than ``max_records``.
+    """
+    if min_records is None:
+        return [(item,) for item in ranges]
+    tasks: list[tuple[OffsetRange, ...]] = []
+    shared: list[OffsetRange] = []
+    size = 0
+    for item in ranges:
+        if item.size >= min_records:
+            tasks.append((item,))
+            continue
+        if shared and max_records is not None and size + item.size > max_records:
+            tasks.append(tuple(shared))
+            shared, size = [], 0
+        shared.append(item)
+        size += item.size
+        if size >= min_records:
+            tasks.append(tuple(shared))
+            shared, size = [], 0
+    return [*tasks, tuple(shared)] if shared else tasks
+
+
 def _share(size: int, total: int, parts: int) -> int:
     return max((2 * size * parts + total) // (2 * total), 1)  # rounded half up
 

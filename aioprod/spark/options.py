@@ -78,6 +78,7 @@ SOURCE_NAMES = (
     "maxTriggerDelay",
     "minPartitions",
     "maxRecordsPerPartition",
+    "minRecordsPerPartition",
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",

@@ -21,7 +21,7 @@ from aioprod.spark._versions import (
 )
 from aioprod.spark.driver_client import DriverClient
 from aioprod.spark.filters import EVERYTHING, push
-from aioprod.spark.offsets import OffsetRange
+from aioprod.spark.offsets import OffsetRange, share_tasks
 from aioprod.spark.planning import plan_batch
 from aioprod.spark.positions import position_from_json, position_to_json
 from aioprod.spark.source_options import SourceOptions
@@ -34,11 +34,16 @@ if TYPE_CHECKING:
 
 
 class RangePartition(InputPartition):
-    """One task's range of offsets."""
+    """One task's ranges of offsets."""
 
-    def __init__(self, item: OffsetRange) -> None:
-        super().__init__((item.topic, item.partition, item.start, item.end))
-        self.item = item
+    def __init__(self, items: tuple[OffsetRange, ...]) -> None:
+        super().__init__([(item.topic, item.partition, item.start, item.end) for item in items])
+        self.items = items
+
+
+def _tasks(options: SourceOptions, ranges: list[OffsetRange]) -> list[RangePartition]:
+    minimum, maximum = options.min_records_per_partition, options.max_records_per_partition
+    return [RangePartition(items) for items in share_tasks(ranges, minimum, maximum)]
 
 
 class KafkaReader(TaskPart, DataSourceReader):
@@ -51,21 +56,17 @@ class KafkaReader(TaskPart, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         freeze_modules()
         with DriverClient(self._options) as brokers:
-            return [
-                RangePartition(item)
-                for item in brokers.run(
-                    lambda client: plan_batch(client, self._options, self._wanted)
-                )
-            ]
+            ranges = brokers.run(lambda client: plan_batch(client, self._options, self._wanted))
+        return _tasks(self._options, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         postpone_pandas()
-        from aioprod.spark.reading import read_range  # only tasks need it
+        from aioprod.spark.reading import read_ranges  # only tasks need it
 
         freeze_modules()
         # Spark converts an empty list to one empty partition.
         return (
-            read_range(self._options, partition.item)
+            read_ranges(self._options, partition.items)
             if isinstance(partition, RangePartition)
             else iter(())
         )
@@ -120,18 +121,16 @@ class KafkaStreamReader(TaskPart, DataSourceStreamReader, SupportsTriggerAvailab
         return None if self._stream.last_seen is None else position_to_json(self._stream.last_seen)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return [
-            RangePartition(item)
-            for item in self._stream.plan(position_from_json(start), position_from_json(end))
-        ]
+        ranges = self._stream.plan(position_from_json(start), position_from_json(end))
+        return _tasks(self._options, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         postpone_pandas()
-        from aioprod.spark.reading import read_range  # only tasks need it
+        from aioprod.spark.reading import read_ranges  # only tasks need it
 
         freeze_modules()
         assert isinstance(partition, RangePartition)
-        return read_range(self._options, partition.item)
+        return read_ranges(self._options, partition.items)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._stream.processed(position_from_json(end))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
 
 log: Logger = get_logger(__name__)
 
+_Batches = AsyncGenerator[pa.RecordBatch, None]
+
+# The ranges of a task whose first records are requested at the same time.
+_AT_ONCE = 8
 RACK = "AIOPROD_CLIENT_RACK"
 RACK_FILE = "AIOPROD_CLIENT_RACK_FILE"
 # The property in which Spark passes the id of a task's query.
@@ -72,20 +77,27 @@ class ReadClients:
 _clients: KeptClient[ReadClients] = KeptClient()
 
 
-def read_range(options: SourceOptions, item: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a range as Arrow batches of about 4 MiB.
+def read_ranges(options: SourceOptions, items: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
+    """Yield the records of one range after the other as Arrow batches of about 4 MiB.
 
     The event loop runs only while the next batch is requested, so nothing is fetched faster than
-    Spark consumes it.
+    Spark consumes it, except the first batches of up to eight ranges.
     """
     key = options.bootstrap_servers, SecretSettings(options.client), options.registered
     with _clients.use(key, lambda: _connect(options)) as (runner, clients):
-        batches = _batches(clients, options, item)
-        try:
-            while (batch := runner.run(_next(batches, item))) is not None:
-                yield batch
-        finally:
-            runner.run(batches.aclose())
+        for start in range(0, len(items), _AT_ONCE):
+            ranges = [
+                (_batches(clients, options, item), item) for item in items[start : start + _AT_ONCE]
+            ]
+            try:
+                for (batches, item), first in zip(ranges, runner.run(_firsts(ranges)), strict=True):
+                    batch = first
+                    while batch is not None:
+                        yield batch
+                        batch = runner.run(_next(batches, item))
+            finally:
+                for batches, _ in ranges:
+                    runner.run(batches.aclose())
 
 
 async def _connect(options: SourceOptions) -> ReadClients:
@@ -105,17 +117,22 @@ async def _connect(options: SourceOptions) -> ReadClients:
     return ReadClients(client, registered)
 
 
-async def _next(
-    batches: AsyncGenerator[pa.RecordBatch, None], item: OffsetRange
-) -> pa.RecordBatch | None:
+async def _firsts(ranges: Iterable[tuple[_Batches, OffsetRange]]) -> list[pa.RecordBatch | None]:
+    """Return the first batch of each range, after waiting for all of them."""
+    found = await asyncio.gather(*(_next(*each) for each in ranges), return_exceptions=True)
+    for each in found:
+        if isinstance(each, BaseException):
+            raise each
+    return found
+
+
+async def _next(batches: _Batches, item: OffsetRange) -> pa.RecordBatch | None:
     what = f"reading {item.topic}-{item.partition}, offsets {item.start} to {item.end}"
     with named_wait(what, "kafkaConsumer.pollTimeoutMs without progress"):
         return await anext(batches, None)
 
 
-async def _batches(
-    clients: ReadClients, options: SourceOptions, item: OffsetRange
-) -> AsyncGenerator[pa.RecordBatch, None]:
+async def _batches(clients: ReadClients, options: SourceOptions, item: OffsetRange) -> _Batches:
     decoding = _Decoding(clients, options, item)
     try:
         rows = _rows(clients.cluster, options, item, include_headers=decoding.needs_headers)

@@ -115,6 +115,8 @@ class SourceOptions:
         limits: the limits on the size of a micro-batch.
         min_partitions: the minimum number of Spark tasks; partitions are split to reach it.
         max_records_per_partition: the maximum number of offsets in a Spark task.
+        min_records_per_partition: partitions with fewer offsets share a Spark task, until it has
+            this many; None if each has its own.
         fail_on_data_loss: True if lost offsets fail the query (the default), False if they are
             skipped with a warning.
         include_headers: add the column ``headers``.
@@ -139,6 +141,7 @@ class SourceOptions:
     limits: TriggerLimits = field(default_factory=TriggerLimits)
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
+    min_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
     include_headers: bool = False
     fetch_offset_retries: int = 3
@@ -175,6 +178,7 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
         limits=_limits(given),
         min_partitions=positive(given, "minPartitions"),
         max_records_per_partition=positive(given, "maxRecordsPerPartition"),
+        min_records_per_partition=_min_records(given),
         fail_on_data_loss=boolean(given, "failOnDataLoss", default=True),
         include_headers=boolean(given, "includeHeaders", default=False),
         fetch_offset_retries=positive(given, "fetchOffset.numRetries") or 3,
@@ -217,6 +221,19 @@ def _check_client(options: SourceOptions) -> None:
             **{"bootstrap_servers": options.bootstrap_servers, **client_config(options.client)}
         )
         fetch_settings(options)
+
+
+def _min_records(given: Mapping[str, str]) -> int | None:
+    name, maximum = "minRecordsPerPartition", "maxRecordsPerPartition"
+    found, most = positive(given, name), positive(given, maximum)
+    if found is not None and "minpartitions" in given:
+        raise ConfigError(
+            f"options {name} and minPartitions can't be combined: one makes fewer tasks, the other "
+            "more"
+        )
+    if found is not None and most is not None and found > most:
+        raise ConfigError(f"option {name}={found} is above {maximum}={most}")
+    return found
 
 
 def _dead_letters(given: Mapping[str, str], streaming: bool) -> DeadLetterOptions | None:

@@ -14,7 +14,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from aioprod import Producer
 from aioprod.spark.offsets import OffsetRange
 from aioprod.spark.readers import KafkaReader, KafkaStreamReader, RangePartition
-from aioprod.spark.reading import read_range
+from aioprod.spark.reading import read_ranges
 from aioprod.spark.source_options import SourceOptions, parse_source_options
 
 
@@ -41,16 +41,17 @@ def values(options: SourceOptions, ranges: list[OffsetRange]) -> list[str]:
     return [
         value.decode()
         for item in ranges
-        for batch in read_range(options, item)
+        for batch in read_ranges(options, [item])
         for value in batch.column("value").to_pylist()
     ]
 
 
 def ranges_of(options: SourceOptions) -> list[OffsetRange]:
     return [
-        partition.item
+        item
         for partition in KafkaReader(options).partitions()
         if isinstance(partition, RangePartition)
+        for item in partition.items
     ]
 
 

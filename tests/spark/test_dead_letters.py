@@ -24,7 +24,7 @@ from aioprod.spark.driver_client import open_client
 from aioprod.spark.errors import SinkError
 from aioprod.spark.offsets import OffsetRange
 from aioprod.spark.readers import KafkaStreamReader
-from aioprod.spark.reading import _rows, read_range
+from aioprod.spark.reading import _rows, read_ranges
 from aioprod.spark.source import KafkaDataSource
 from aioprod.spark.source_options import SourceOptions, parse_source_options
 from aioprod.testing import Action, ThreadedCluster, drop_after, drop_before, fail
@@ -75,7 +75,9 @@ def read(options: SourceOptions, start: int, end: int) -> list[int]:
     """The offsets that Spark gets of a task."""
     item = OffsetRange(options.selection.topics[0], 0, start, end)
     return [
-        offset for rows in read_range(options, item) for offset in rows.column("offset").to_pylist()
+        offset
+        for rows in read_ranges(options, [item])
+        for offset in rows.column("offset").to_pylist()
     ]
 
 
@@ -87,7 +89,7 @@ def letters(servers: str, topic: str) -> list[dict[str, Any]]:
     return [
         {**row, "headers": [(each["key"], each["value"]) for each in row["headers"]]}
         for item in ranges_of(options)
-        for rows in read_range(options, item)
+        for rows in read_ranges(options, [item])
         for row in rows.to_pylist()
     ]
 
@@ -267,6 +269,24 @@ def test_options_that_contradict_are_named(more: dict[str, str], says: str) -> N
             source.reader(source.schema())
 
 
+def test_a_task_of_two_partitions_writes_each_dead_letter_once(
+    servers: str, names: tuple[str, str], create_topic: CreateTopic
+) -> None:
+    create_topic(servers, names[0], 2)
+    create_topic(servers, names[1], 1)
+    options = options_of(servers, names, minRecordsPerPartition="100")
+    count = len(VALUES)
+    send(servers, names[0], value=VALUES * 2, partition=[0] * count + [1] * count)
+    items = [OffsetRange(names[0], number, 0, 4) for number in range(2)]
+    for _ in range(2):
+        rows = [rows.select(["partition", "offset"]) for rows in read_ranges(options, items)]
+        found = [(row["partition"], row["offset"]) for each in rows for row in each.to_pylist()]
+        assert found == [(0, 0), (0, 2), (1, 0), (1, 2)]
+    headers = [dict(each["headers"]) for each in letters(servers, names[1])]
+    origins = [(each["dead-letter.partition"], each["dead-letter.offset"]) for each in headers]
+    assert sorted(origins) == [(b"0", b"1"), (b"0", b"3"), (b"1", b"1"), (b"1", b"3")]
+
+
 def test_registered_values_have_the_decoders_reason(
     threaded_broker: ThreadedCluster, schema_registry: Any, names: tuple[str, str]
 ) -> None:
@@ -289,7 +309,7 @@ def test_registered_values_have_the_decoders_reason(
     reader = source.streamReader(source.schema())
     assert isinstance(reader, KafkaStreamReader)
     item = OffsetRange(names[0], 0, 0, 5)
-    (rows,) = read_range(reader._options, item)
+    (rows,) = read_ranges(reader._options, [item])
     assert rows.column("offset").to_pylist() == [0, 2, 3]
     assert "headers" not in rows.schema.names
     assert [each and each["id"] for each in rows.column("value").to_pylist()] == [7, 7, None]

@@ -255,6 +255,7 @@ WHOLE = [
     "minOffsetsPerTrigger",
     "minPartitions",
     "maxRecordsPerPartition",
+    "minRecordsPerPartition",
     "startingTimestamp",
     "endingTimestamp",
     "fetchOffset.numRetries",

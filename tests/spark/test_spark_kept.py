@@ -16,7 +16,7 @@ from aioprod.spark import kept, reading, worker_process, writing
 from aioprod.spark.kept import KeptClient
 from aioprod.spark.offsets import OffsetRange
 from aioprod.spark.readers import KafkaReader, KafkaStreamReader
-from aioprod.spark.reading import read_range
+from aioprod.spark.reading import read_ranges
 from aioprod.spark.sink import KafkaStreamWriter, KafkaWriter
 from aioprod.spark.sink_options import parse_sink_options
 from aioprod.spark.source import source_columns
@@ -148,7 +148,7 @@ def test_tasks_of_one_process_connect_once(
     def work() -> list[int]:
         before = len(threaded_broker.requests)
         writing.write_batches(sink, iter([pa.record_batch({"value": ["1", "2"]})]))
-        (batch,) = read_range(source, OffsetRange("t", 0, 1, 2))
+        (batch,) = read_ranges(source, [OffsetRange("t", 0, 1, 2)])
         assert batch.column("value").to_pylist() == [b"2"]
         return [each.api_key for each in threaded_broker.requests][before:]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import uuid
 
@@ -23,6 +24,7 @@ from aioprod.spark.offsets import (
     offsets_to_json,
     parse_offsets,
     plan_ranges,
+    share_tasks,
 )
 from aioprod.spark.positions import Position, position_from_json, position_to_json
 
@@ -168,6 +170,48 @@ def test_tasks_are_as_many_and_as_large_as_sparks(
     end = {TopicPartition("t", number): size for number, size in enumerate(sizes)}
     ranges = plan_ranges(dict.fromkeys(end, 0), end, min_partitions, max_records)
     assert sorted(item.size for item in ranges) == sorted(tasks)
+
+
+@given(
+    st.lists(st.integers(1, 30), max_size=30),
+    st.none() | st.integers(1, 40),
+    st.none() | st.integers(40, 60),
+)
+def test_small_ranges_share_tasks_and_each_is_read_once(
+    sizes: list[int], min_records: int | None, max_records: int | None
+) -> None:
+    ranges = [OffsetRange("t", number, 7, 7 + size) for number, size in enumerate(sizes)]
+    tasks = share_tasks(ranges, min_records, max_records)
+    numbers = [[item.partition for item in task] for task in tasks]
+    assert sorted(itertools.chain.from_iterable(numbers)) == [item.partition for item in ranges]
+    assert all(task == sorted(task) for task in numbers)
+    assert all(sum(item.size for item in task) <= (max_records or 100) for task in tasks)
+    if min_records is None:
+        assert all(len(task) == 1 for task in tasks)
+    elif max_records is None:
+        shared = [task for task in tasks if task[0].size < min_records]
+        totals = [sum(item.size for item in task) for task in shared]
+        assert all(total >= min_records for total in totals[:-1])
+        assert all(sum(item.size for item in task[:-1]) < min_records for task in shared)
+    assert all(len(task) == 1 for task in tasks if task[0].size >= (min_records or 0))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "min_records", "max_records", "tasks"),
+    [
+        ((1, 2, 3), 100, None, [(1, 2, 3)]),
+        ((1, 200, 3), 100, None, [(200,), (1, 3)]),
+        ((60, 60, 60), 100, None, [(60, 60), (60,)]),
+        ((60, 60, 60), 100, 100, [(60,), (60,), (60,)]),
+        ((), 100, None, []),
+    ],
+)
+def test_tasks_of_small_partitions(
+    sizes: tuple[int, ...], min_records: int, max_records: int | None, tasks: list[tuple[int, ...]]
+) -> None:
+    ranges = [OffsetRange("t", number, 0, size) for number, size in enumerate(sizes)]
+    found = share_tasks(ranges, min_records, max_records)
+    assert [tuple(item.size for item in task) for task in found] == tasks
 
 
 def test_a_query_that_stands_after_the_end_or_nowhere_is_reported() -> None:

@@ -182,6 +182,15 @@ def test_topics_by_name_partition_and_pattern() -> None:
             "option maxTriggerDelay must be a time such as 500ms",
         ),
         ({**SOURCE, "maxRecordsPerPartition": "0"}, "must be a whole number of at least 1"),
+        ({**SOURCE, "minRecordsPerPartition": "0"}, "must be a whole number of at least 1"),
+        (
+            {**SOURCE, "minRecordsPerPartition": "9", "minPartitions": "2"},
+            "minRecordsPerPartition and minPartitions can't be combined",
+        ),
+        (
+            {**SOURCE, "minRecordsPerPartition": "9", "maxRecordsPerPartition": "8"},
+            "minRecordsPerPartition=9 is above maxRecordsPerPartition=8",
+        ),
         ({**SOURCE, "fetchOffset.numRetries": "0"}, "must be a whole number of at least 1"),
         ({**SOURCE, "fetchOffset.retryIntervalMs": "-1"}, "must be a whole number of at least 0"),
         ({**SOURCE, "kafkaConsumer.pollTimeoutMs": "0"}, "must be a whole number of at least 1"),

@@ -28,7 +28,7 @@ from aioprod.spark.exactly_once.ids import Sink, short_run
 from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
 from aioprod.spark.offsets import OffsetRange
 from aioprod.spark.readers import KafkaReader, KafkaStreamReader, RangePartition
-from aioprod.spark.reading import read_range
+from aioprod.spark.reading import read_ranges
 from aioprod.spark.sink_options import SinkOptions, parse_sink_options
 from aioprod.spark.source import KafkaDataSource
 from aioprod.spark.source_options import client_config, parse_source_options
@@ -129,13 +129,16 @@ def test_driver_and_tasks_log_in_with_tokens(
     source = given | {"subscribe": "t", "startingOffsets": "earliest"}
     reading = parse_source_options(source, streaming=False)
     ranges = [
-        each.item for each in KafkaReader(reading).partitions() if isinstance(each, RangePartition)
+        item
+        for each in KafkaReader(reading).partitions()
+        if isinstance(each, RangePartition)
+        for item in each.items
     ]
     task = as_in_a_task(reading)
     rows = [
         value
         for item in ranges
-        for batch in read_range(task, item)
+        for batch in read_ranges(task, [item])
         for value in batch["value"].to_pylist()
     ]
     assert sorted(rows) == [b"1", b"2", b"3"]
@@ -316,7 +319,7 @@ def test_the_options_of_msk_with_iam_log_in_with_its_tokens(
         sink = parse_sink_options({**given, "topic": "t", "delivery": "at-least-once"})
         write_batches(as_in_a_task(sink), iter([pa.record_batch({"value": ["1"]})]))
         source = as_in_a_task(parse_source_options({**given, "subscribe": "t"}, streaming=False))
-        assert [rows.num_rows for rows in read_range(source, OffsetRange("t", 0, 0, 1))] == [1]
+        assert [rows.num_rows for rows in read_ranges(source, [OffsetRange("t", 0, 0, 1)])] == [1]
 
 
 @pytest.mark.parametrize(
@@ -360,7 +363,7 @@ def test_a_refused_login_shows_none_on_the_driver_and_in_tasks(
             lambda: write_batches(sink, iter([rows])),
             lambda: asyncio.run(commit_batch(sink, [TaskReport(attempt, rows=1, digest=1)], 0)),
             lambda: KafkaReader(source).partitions(),
-            lambda: list(read_range(source, OffsetRange("t", 0, 0, 1))),
+            lambda: list(read_ranges(source, [OffsetRange("t", 0, 0, 1)])),
         ]
         for work in works:
             with pytest.raises(KafkaError) as raised:

@@ -28,8 +28,9 @@ from aioprod.spark import group_positions
 from aioprod.spark._versions import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from aioprod.spark.admission import Admission, TriggerLimits
 from aioprod.spark.offsets import DataLossError, OffsetRange
-from aioprod.spark.readers import KafkaReader, KafkaStreamReader
-from aioprod.spark.reading import read_range
+from aioprod.spark.readers import KafkaReader, KafkaStreamReader, RangePartition
+from aioprod.spark.reading import read_ranges
+from aioprod.spark.source_options import SourceOptions
 from aioprod.testing import EmbeddedCluster, ThreadedCluster, close, fail
 
 from .source_topics import (
@@ -71,6 +72,7 @@ def test_a_batch_read_gives_every_record_once(servers: str) -> None:
     assert read(servers, subscribe="t") == ALL
     assert read(servers, subscribe="t", minPartitions="7") == ALL
     assert read(servers, subscribe="t", maxRecordsPerPartition="4") == ALL
+    assert read(servers, subscribe="t", minRecordsPerPartition="25") == ALL
 
 
 def test_explicit_offsets_bound_a_batch_read(servers: str) -> None:
@@ -193,7 +195,7 @@ def test_a_task_waits_for_brokers_that_are_away_for_a_moment(
 
 
 def test_a_task_that_is_stopped_early_closes_its_connections(servers: str) -> None:
-    batches = read_range(options_of(servers, subscribe="t"), OffsetRange("t", 0, 0, 10))
+    batches = read_ranges(options_of(servers, subscribe="t"), [OffsetRange("t", 0, 0, 10)])
     assert next(batches).num_rows > 0
     batches.close()  # type: ignore[attr-defined]
     assert list(batches) == []
@@ -209,7 +211,7 @@ def test_headers_only_where_asked_for(servers: str) -> None:
     send(servers, "with-headers", value=["x"], headers=headers)
     for include, expected in (("true", given), ("false", None)):
         options = options_of(servers, subscribe="with-headers", includeHeaders=include)
-        (batch,) = read_range(options, OffsetRange("with-headers", 0, 0, 1))
+        (batch,) = read_ranges(options, [OffsetRange("with-headers", 0, 0, 1)])
         assert batch.to_pylist()[0].get("headers") == expected
 
 
@@ -228,6 +230,47 @@ def test_a_stream_begins_at_the_reported_offsets(servers: str) -> None:
     ):
         with stream(servers, subscribe="t", **options) as reader:
             assert without_ids(reader.initialOffset()) == expected
+
+
+def test_one_task_reads_several_small_partitions(servers: str) -> None:
+    given = {"subscribe": "t", "minRecordsPerPartition": "20"}
+    batch = KafkaReader(options_of(servers, **given))
+    tasks = [task for task in batch.partitions() if isinstance(task, RangePartition)]
+    assert [len(task.items) for task in tasks] == [2, 1]
+    rows = [rows for task in tasks for rows in batch.read(task)]
+    assert [value.decode() for each in rows for value in each["value"].to_pylist()] == ALL
+    with stream(servers, **given, startingOffsets="earliest") as reader:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        assert len(reader.partitions(start, end)) == 2
+        assert stream_values(reader, start, end) == ALL
+
+
+def test_a_task_reads_many_partitions_in_their_order_or_reports_what_is_lost(
+    broker: ThreadedCluster, servers: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.create_topic("many", 20)
+    numbers = [number for number in range(20) for _ in range(2)]
+    expected = [f"{number}" for number in numbers]
+    send(servers, "many", value=expected, partition=numbers)
+    given = {"subscribe": "many", "minRecordsPerPartition": "100"}
+    options = options_of(servers, **given)
+    items = ranges_of(options)
+    (task,) = KafkaReader(options).partitions()
+    assert isinstance(task, RangePartition) and task.items == tuple(items)
+
+    def found(options: SourceOptions) -> list[str]:
+        batches = read_ranges(options, items)
+        return [value.decode() for rows in batches for value in rows["value"].to_pylist()]
+
+    assert found(options) == expected
+    broker.delete_records("many", 5, 2)
+    with pytest.raises(DataLossError, match="many-5"):
+        found(options)
+    with caplog.at_level(logging.WARNING):
+        rest = found(options_of(servers, **given, failOnDataLoss="false"))
+    assert rest == [value for value in expected if value != "5"]
+    assert "data loss ignored" in caplog.text
 
 
 def test_micro_batches_are_limited_and_reach_the_end(servers: str) -> None:
@@ -309,7 +352,7 @@ def test_a_partition_that_is_new_is_read_from_its_first_record(servers: str) -> 
     with stream(servers, subscribe="t") as reader:
         assert without_ids(reader.latestOffset(start, ReadAllAvailable())) == offsets(10, 10, 10)
         (partition,) = reader.partitions(start, offsets(10, 10, 10))
-        assert partition.value == ("t", 2, 0, 10)
+        assert partition.value == [("t", 2, 0, 10)]
         assert stream_values(reader, start, offsets(10, 10, 10)) == ALL[20:]
 
 

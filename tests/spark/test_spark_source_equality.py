@@ -82,6 +82,8 @@ def cases(topic: str) -> list[dict[str, str]]:
             "endingTimestamp": str(BASE + 104_000),
             "endingOffsets": per_partition(topic, 9, 9),
         },
+        # Spark's connector does not have this option.
+        {"includeHeaders": "true", "minRecordsPerPartition": "1000"},
         {"startingTimestamp": str(BASE + 105_000), "startingOffsetsByTimestampStrategy": "latest"},
         {
             "startingOffsetsByTimestamp": per_partition(topic, BASE + 10_000, BASE + 109_000),
@@ -136,6 +138,14 @@ def test_a_read_has_as_many_tasks(
         for source in FORMATS
     )
     assert ours == sparks > 2
+
+
+def test_small_partitions_share_a_task(session: SparkSession, kafka: str, topic: str) -> None:
+    def tasks(minimum: int) -> int:
+        given = {"minRecordsPerPartition": str(minimum)}
+        return load(session, "aioprod", kafka, topic, **given).rdd.getNumPartitions()
+
+    assert (tasks(1), tasks(1_000)) == (2, 1)
 
 
 def plain(position: str) -> dict[str, Any]:

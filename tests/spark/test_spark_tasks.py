@@ -21,7 +21,7 @@ from aioprod.protocol.messages.fetch import FetchRequest
 from aioprod.spark.errors import SinkError
 from aioprod.spark.exactly_once.reports import Written
 from aioprod.spark.offsets import OffsetRange
-from aioprod.spark.reading import executor_rack, read_range
+from aioprod.spark.reading import executor_rack, read_ranges
 from aioprod.spark.sink_options import parse_sink_options
 from aioprod.spark.source_options import parse_source_options
 from aioprod.spark.writing import write_batches
@@ -147,5 +147,5 @@ def test_a_read_names_its_rack(
     monkeypatch.setattr(PartitionReader, "_request", watched)
     given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "t", **option}
     options = parse_source_options(given, streaming=False)
-    assert sum(rows.num_rows for rows in read_range(options, OffsetRange("t", 0, 0, 10))) == 10
+    assert sum(rows.num_rows for rows in read_ranges(options, [OffsetRange("t", 0, 0, 10)])) == 10
     assert seen == {rack}
