@@ -6,7 +6,7 @@ were idle for a minute. Otherwise each of them would import 500 modules, which t
 Threads do not survive a fork, so what starts threads must not be preloaded, with two exceptions
 that handle forks themselves: OpenBLAS, which numpy loads, ends its threads before a fork and starts
 them when it needs them; jemalloc, which pyarrow loads, does without its own in a forked process.
-pyarrow makes its thread pools anew there. On macOS numpy may use Accelerate, which does not survive
+pyarrow makes new thread pools there. On macOS numpy may use Accelerate, which does not survive
 a fork, so pyarrow is preloaded only on Linux.
 """
 
