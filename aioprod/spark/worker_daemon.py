@@ -1,7 +1,7 @@
 """Spark's Python daemon for tasks, with aioprod preloaded: ``spark.python.daemon.module``.
 
 Spark forks a process from its daemon for each task that runs at the same time, and ends those that
-were idle for a minute. Otherwise each of them would import 500 modules, which takes 0.4 s of CPU.
+were idle for a minute. Otherwise each of them would import 400 modules, which takes 0.4 s of CPU.
 
 Threads do not survive a fork, so what starts threads must not be preloaded, with two exceptions
 that handle forks themselves: OpenBLAS, which numpy loads, ends its threads before a fork and starts
