@@ -28,6 +28,7 @@ from benchmarks.spark_session import (
     AT_LEAST_ONCE,
     EXACTLY_ONCE,
     JAR,
+    NO_OPTIONS,
     SINKS,
     SOURCE,
     SOURCES,
@@ -46,7 +47,7 @@ PIPELINE = "pipeline"
 ROWS = 1_000_000
 MICRO_BATCHES = 10
 LARGE_MICRO_BATCH, SMALL_MICRO_BATCH = 100_000, 10
-# Without meaning for Spark's connector.
+# Spark's connector ignores it.
 ONE_TASK = {"minRecordsPerPartition": "10000"}
 COPY_BATCHES = 5
 IDLE_S = 10.0
@@ -199,7 +200,7 @@ async def _measure_streams(
     size: tuple[int, int],
     *,
     own_source: bool,
-    options: Mapping[str, str] | None = None,
+    options: Mapping[str, str] = NO_OPTIONS,
 ) -> None:
     rows, batches = size
     with benchmark.filled_topic(benchmark.rows(rows * batches), rows * batches) as name:
@@ -214,7 +215,7 @@ async def _measure_streams(
                     rows,
                     batches,
                     own_source=own_source,
-                    options=options or {},
+                    options=options,
                 ),
             )
             for client in SINKS

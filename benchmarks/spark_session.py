@@ -43,7 +43,7 @@ TASKS = 2
 STREAM_TIMEOUT_S = 600
 _WORKERS = Path(__file__).with_name("spark_workers")
 _PRODUCER = {"kafka.acks": "all", "kafka.linger.ms": "5", "kafka.batch.size": str(64 * 1024)}
-_NONE: Mapping[str, str] = MappingProxyType({})
+NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 JSON_SCHEMA = "id BIGINT, name STRING, amount DOUBLE, at TIMESTAMP"
 
 
@@ -155,7 +155,7 @@ class SparkBenchmark:
         batches: int,
         *,
         own_source: bool = False,
-        options: Mapping[str, str] = _NONE,
+        options: Mapping[str, str] = NO_OPTIONS,
     ) -> Numbers:
         """Copy a topic in micro-batches. The first one, which starts the query, does not count for
         the time of a micro-batch, but for the CPU time and the rows/s.
@@ -217,7 +217,7 @@ class SparkBenchmark:
         *,
         own_source: bool,
         trigger: Mapping[str, Any] = MappingProxyType({"availableNow": True}),
-        options: Mapping[str, str] = _NONE,
+        options: Mapping[str, str] = NO_OPTIONS,
     ) -> StreamingQuery:
         """Start a query that copies a topic, in micro-batches of ``rows`` rows if that is given, by
         default up to the current end.

@@ -91,7 +91,7 @@ GATHERS = {
     "aioprod.net.brokers": "Brokers.end follows",
     "aioprod.outbox.shard": "requests",
     "aioprod.processing.base_runner": "the tasks were cancelled before",
-    "aioprod.spark.reading": "read_ranges closes each of them",
+    "aioprod.spark.reading": "close_in_turn follows",
     "aioprod.testing.broker.controls.nodes": "the nodes were stopped before",
 }
 

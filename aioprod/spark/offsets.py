@@ -202,13 +202,13 @@ def plan_ranges(
     min_partitions: int | None = None,
     max_records: int | None = None,
 ) -> list[OffsetRange]:
-    """Plan the tasks of a read: one for each partition with records, or several if partitions are
+    """Plan the ranges of a read: one for each partition with records, or several if partitions are
     split, like Spark's connector.
 
     Args:
-        min_partitions: the approximate minimum number of tasks; large partitions are split in
+        min_partitions: the approximate minimum number of ranges; large partitions are split in
             proportion.
-        max_records: the maximum number of offsets in a task; takes precedence.
+        max_records: the maximum number of offsets in a range; takes precedence.
     """
     ranges = [
         OffsetRange(tp.topic, tp.partition, start[tp], end[tp])

@@ -77,8 +77,8 @@ async def _select(client: ClusterClient, options: SourceOptions) -> list[TopicPa
 async def plan_batch(
     client: ClusterClient, options: SourceOptions, wanted: Wanted = EVERYTHING
 ) -> list[OffsetRange]:
-    """Return the tasks of a batch read, without records that are not ``wanted``. This takes at most
-    six lookups, each within ``kafka.default.api.timeout.ms``.
+    """Return the ranges of a batch read, without records that are not ``wanted``. This takes at
+    most six lookups, each within ``kafka.default.api.timeout.ms``.
 
     Raises:
         ConfigError: if offsets or timestamps leave a partition out, or the end is before the start.
@@ -179,7 +179,7 @@ async def available_offsets(
 async def plan_stream(
     client: ClusterClient, options: SourceOptions, start: Position, end: Position
 ) -> list[OffsetRange]:
-    """Return the tasks of a micro-batch. A partition that is new since the last one begins at its
+    """Return the ranges of a micro-batch. A partition that is new since the last one begins at its
     first record, and so does each partition of a recreated topic.
 
     This takes at most one lookup, within ``kafka.default.api.timeout.ms``.

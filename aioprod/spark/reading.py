@@ -1,4 +1,4 @@
-"""A read task: fetches its range of offsets as Arrow batches."""
+"""A read task: fetches its ranges of offsets as Arrow batches."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark import TaskContext
 
+from aioprod.closing import close_in_turn
 from aioprod.cluster.client import ClusterClient
 from aioprod.config.redaction import SecretSettings
 from aioprod.consumer.partition_reader import (
@@ -96,8 +97,7 @@ def read_ranges(options: SourceOptions, items: Sequence[OffsetRange]) -> Iterato
                         yield batch
                         batch = runner.run(_next(batches, item))
             finally:
-                for batches, _ in ranges:
-                    runner.run(batches.aclose())
+                runner.run(close_in_turn(*(batches.aclose for batches, _ in ranges)))
 
 
 async def _connect(options: SourceOptions) -> ReadClients:

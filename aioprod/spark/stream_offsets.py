@@ -81,7 +81,7 @@ class StreamOffsets:
         return Position(ends, latest.topic_ids)
 
     def plan(self, start: Position, end: Position) -> list[OffsetRange]:
-        """Return the tasks of a micro-batch. Everything before ``start`` is processed; PySpark 4.0
+        """Return the ranges of a micro-batch. Everything before ``start`` is processed; PySpark 4.0
         and 4.1 pass the start only here.
         """
         self.processed(start)

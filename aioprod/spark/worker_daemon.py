@@ -46,16 +46,16 @@ _OPTIONAL = ("uvloop",)
 def load() -> None:
     """Import the modules, and hide them from the garbage collector of the forked processes."""
     for name in (*MODULES, *_OPTIONAL):
-        _load(name)
-    if sys.platform == "linux" and _load("pyarrow"):
+        _import(name)
+    if sys.platform == "linux" and _import("pyarrow"):
         postpone_pandas()  # before a module uses pyarrow
         for name in ARROW_MODULES:
-            _load(name)
+            _import(name)
     gc.collect()
     gc.freeze()
 
 
-def _load(name: str) -> bool:
+def _import(name: str) -> bool:
     try:
         importlib.import_module(name)
     except ImportError as error:
