@@ -8,6 +8,7 @@ import asyncio
 import copy
 import gc
 import sys
+import traceback
 import weakref
 from typing import Any
 
@@ -75,6 +76,25 @@ def test_both_return_the_same_metadata(
     assert delivery._stored() is None
     assert found[0] == found[1] and type(found[0]) is type(found[1]) is RecordMetadata
     assert found[0].offset == base_offset + index and found[0].serialized_value_size == sizes[index]
+
+
+@needs_native
+def test_a_kept_exception_keeps_its_result() -> None:
+    outcome, delivery = (kind() for kind in variants()[1])
+    outcome.topic, outcome.partition, outcome.base_offset = "orders", 3, 7
+    outcome.starts, outcome.timestamps = [0], [5]
+    outcome.key_sizes = outcome.value_sizes = ()
+    kept = []
+    for index in range(4):
+        delivery._batch, delivery._index = outcome, index
+        with pytest.raises(StopIteration) as stop:
+            next(delivery.__await__())
+        if index != 1:
+            kept.append(stop.value)
+        del stop
+    assert [stop.value.offset for stop in kept] == [7, 9, 10]
+    # The traceback of one that was raised again is its own.
+    assert all(len(traceback.extract_tb(stop.__traceback__)) == 1 for stop in kept)
 
 
 @needs_native
