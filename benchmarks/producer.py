@@ -113,11 +113,12 @@ QUICK = [
 ]
 KEYED, HEADERS, SMALL, LARGE = QUICK[1:]
 TARGETS = [
-    Target(HEADLINE.name, "aioprod", CPU, "confluent-kafka", "at most", 0.6),
+    Target(HEADLINE.name, "aioprod", CPU, "confluent-kafka", "at most", 0.4),
     Target(HEADLINE.name, "aioprod", RATE, "confluent-kafka", "at least", 1.3),
-    Target(KEYED.name, "aioprod", CPU, "confluent-kafka", "at most", 0.6),
+    Target(KEYED.name, "aioprod", CPU, "confluent-kafka", "at most", 0.45),
     Target(SMALL.name, "aioprod", CPU, "confluent-kafka", "at most", 0.5),
     Target(LARGE.name, "aioprod", CPU, "confluent-kafka", "at most", 0.8),
+    *(Target(point.name, "aioprod", CPU, "franz-go", "at most", 1.0) for point in QUICK),
     Target(HEADLINE.name, "aioprod", RATE, "aiokafka", "at least", 6.0),
     Target(HEADLINE.name, "aioprod", RATE, "confluent-kafka AIOProducer", "at least", 5.0),
     *(
