@@ -12,9 +12,10 @@ off.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import TypeVar
+from typing import TypeVar, cast
 
 __all__ = ["in_use", "reason_not_in_use"]
 
@@ -62,3 +63,16 @@ def accelerated(function: _Function) -> _Function:
     python_sources[function.__name__] = function
     found: _Function = getattr(_module, function.__name__, function)
     return found
+
+
+def without_coroutine(send: _Function) -> _Function:
+    """Let ``Producer.send`` need no coroutine for a record that gets its place at once, if the
+    accelerator is in use. What it returns is awaited as the coroutine is.
+
+    Only for Python 3.11: later ones get a result from other objects than their own coroutines by an
+    exception, which takes longer.
+    """
+    python_sources["SendMethod"] = send
+    if _module is None or sys.version_info >= (3, 12):
+        return send
+    return cast("_Function", _module.SendMethod(send))

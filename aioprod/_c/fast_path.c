@@ -282,7 +282,7 @@ open_with(FastPath *self, PartitionFields *partition, PyObject *const *args,
 static PyObject *
 append_at(FastPath *self, PyObject *const *args, const Content *record)
 {
-    Time time;
+    Time time = {0};
     Place place;
     int found = time_of(self, args[TIMESTAMP_MS], &time);
     if (found < 1)
@@ -300,13 +300,8 @@ append_at(FastPath *self, PyObject *const *args, const Content *record)
 }
 
 static PyObject *
-append(PyObject *object, PyObject *const *args, Py_ssize_t given)
+take(FastPath *self, PyObject *const *args)
 {
-    FastPath *self = (FastPath *)object;
-    if (given != ARGUMENTS) {
-        PyErr_Format(PyExc_TypeError, "append() takes 6 arguments, not %zd", given);
-        return NULL;
-    }
     PyObject *value = args[VALUE], *key = args[KEY];
     if (!PyBytes_CheckExact(value) || !(key == Py_None || PyBytes_CheckExact(key)))
         Py_RETURN_NONE;
@@ -322,6 +317,21 @@ append(PyObject *object, PyObject *const *args, Py_ssize_t given)
     PyObject *delivery = append_at(self, args, &record);
     Py_XDECREF(headers.block);
     return delivery;
+}
+
+static PyObject *
+append(PyObject *object, PyObject *const *args, Py_ssize_t given)
+{
+    if (given == ARGUMENTS)
+        return take((FastPath *)object, args);
+    PyErr_Format(PyExc_TypeError, "append() takes 6 arguments, not %zd", given);
+    return NULL;
+}
+
+PyObject *
+append_by(PyObject *path, PyObject *const *args)
+{
+    return Py_TYPE(path) == fast_path_type ? take((FastPath *)path, args) : Py_NewRef(Py_None);
 }
 
 static PyObject *

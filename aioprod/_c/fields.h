@@ -38,4 +38,11 @@ extern PyTypeObject *batch_fields_type, *partition_fields_type, *sticky_fields_t
 /* A delivery of the record at an index of a batch: a new reference. */
 PyObject *new_delivery(BatchFields *batch, Py_ssize_t index);
 
+/* Raise StopIteration with a result, which it takes over, and return NULL. */
+PyObject *stop_with(PyObject *result);
+
+/* Have a FastPath take a record, with the arguments of its append(). Return the delivery; None if
+ * it can't, or is none. */
+PyObject *append_by(PyObject *path, PyObject *const *args);
+
 #endif

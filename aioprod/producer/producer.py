@@ -17,6 +17,7 @@ from aioprod.config.checks import check_names
 from aioprod.config.producer import ProducerConfig, producer_arguments
 from aioprod.config.redaction import hide_arguments
 from aioprod.misuse import PRODUCER_OF_OTHERS, names_cures
+from aioprod.native import without_coroutine
 from aioprod.producer.core import ProducerCore
 from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.delivery import Delivery
@@ -137,6 +138,7 @@ class Producer(TransactionInterface, Uncopyable, Generic[K_contra, V_contra]):
         self._transactions = core.transactions
         self._status = core.transactions.status
         self._sender = core.sender
+        self._fast_path = core.fast_path
         self._append = core.fast_path.append
         self._intake = core.intake
         self._bulk = core.bulk
@@ -221,6 +223,7 @@ class Producer(TransactionInterface, Uncopyable, Generic[K_contra, V_contra]):
 
     # -- sending -----------------------------------------------------------------------------------
 
+    @without_coroutine
     async def send(
         self,
         topic: str | ProducerRecord[K_contra | None, V_contra | None],

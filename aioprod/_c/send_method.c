@@ -1,0 +1,493 @@
+/* `Producer.send` without a coroutine for a record that gets its place at once.
+ *
+ * A SendMethod stands for the method in Python, a coroutine function, and looks like it. Calling it
+ * returns a SendCall, which does what the coroutine would do, when it is awaited: it asks the fast
+ * path to take the record, and if that can't, it runs the coroutine. */
+#include "fields.h"
+#include "owned.h"
+
+#include <stddef.h>
+#include <structmember.h>
+
+/* 3.11 has these, too, but only the limited API of 3.12 names them. */
+typedef PyObject *(*call_function)(PyObject *, PyObject *const *, size_t, PyObject *);
+#ifndef Py_TPFLAGS_HAVE_VECTORCALL
+#define Py_TPFLAGS_HAVE_VECTORCALL (1UL << 11)
+#endif
+#define HAS_PLACE_BEFORE ((size_t)1 << (8 * sizeof(size_t) - 1))
+
+/* The parameters of send() after self. */
+enum { TOPIC, VALUE, KEY, PARTITION, TIMESTAMP_MS, HEADERS, PARTITION_KEY, PARAMETERS };
+static const char *const parameters[PARAMETERS]
+    = {"topic", "value", "key", "partition", "timestamp_ms", "headers", "partition_key"};
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *function;
+    call_function call;
+} SendMethod;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *function, *producer;
+    PyObject *given[PARAMETERS]; /* NULL if it was not given */
+    PyObject *coroutine;         /* once it is needed */
+    int is_begun, is_tracked;
+} SendCall;
+
+static PyTypeObject *send_method_type, *send_call_type;
+/* The memory of a call that has ended, for the next one: most are awaited at once. */
+static PyObject *spare_call;
+static PyObject *names[PARAMETERS], *fast_path_name, *no_headers, *bound_method;
+
+/* -- the call ----------------------------------------------------------------------------------- */
+
+/* Make the coroutine of a call: 0, or -1 with an exception. The garbage collector visits the call
+ * from now on, as the coroutine may lead to the task that awaits it. */
+static int
+make_coroutine(SendCall *self)
+{
+    PyObject *args = PyTuple_Pack(1, self->producer), *named = PyDict_New();
+    int failed = args == NULL || named == NULL;
+    for (int at = 0; !failed && at < PARAMETERS; at++)
+        if (self->given[at] != NULL)
+            failed = PyDict_SetItem(named, names[at], self->given[at]) < 0;
+    if (!failed)
+        self->coroutine = PyObject_Call(self->function, args, named);
+    Py_XDECREF(args);
+    Py_XDECREF(named);
+    if (self->coroutine == NULL)
+        return -1;
+    self->is_tracked = 1;
+    PyObject_GC_Track((PyObject *)self);
+    return 0;
+}
+
+/* Have the fast path take the record. Return its delivery; None if it can't. */
+static PyObject *
+take_at_once(SendCall *self)
+{
+    PyObject **given = self->given;
+    if (given[PARTITION_KEY] != NULL && given[PARTITION_KEY] != Py_None)
+        Py_RETURN_NONE;
+    PyObject *path = PyObject_GetAttr(self->producer, fast_path_name);
+    if (path == NULL)
+        return NULL;
+#define OR_NONE(at) (given[at] == NULL ? Py_None : given[at])
+    PyObject *const args[] = {given[TOPIC],
+                              OR_NONE(VALUE),
+                              OR_NONE(KEY),
+                              given[HEADERS] == NULL ? no_headers : given[HEADERS],
+                              OR_NONE(PARTITION),
+                              OR_NONE(TIMESTAMP_MS)};
+#undef OR_NONE
+    PyObject *delivery = append_by(path, args);
+    Py_DECREF(path);
+    return delivery;
+}
+
+static PySendResult
+send_to_call(PyObject *object, PyObject *sent, PyObject **returned)
+{
+    SendCall *self = (SendCall *)object;
+    *returned = NULL;
+    if (!self->is_begun) {
+        if (sent != Py_None) {
+            PyErr_SetString(PyExc_TypeError,
+                            "can't send non-None value to a just-started coroutine");
+            return PYGEN_ERROR;
+        }
+        self->is_begun = 1;
+        PyObject *delivery = take_at_once(self);
+        if (delivery == NULL)
+            return PYGEN_ERROR;
+        if (delivery != Py_None) {
+            *returned = delivery;
+            return PYGEN_RETURN;
+        }
+        Py_DECREF(delivery);
+        if (make_coroutine(self) < 0)
+            return PYGEN_ERROR;
+    }
+    if (self->coroutine == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "cannot reuse already awaited coroutine");
+        return PYGEN_ERROR;
+    }
+    return PyIter_Send(self->coroutine, sent, returned);
+}
+
+static PyObject *
+send(PyObject *object, PyObject *sent)
+{
+    PyObject *returned;
+    PySendResult kind = send_to_call(object, sent, &returned);
+    return kind == PYGEN_RETURN ? stop_with(returned) : returned;
+}
+
+static PyObject *
+next_of_call(PyObject *object)
+{
+    return send(object, Py_None);
+}
+
+/* Have the coroutine do what the call does not do itself. */
+static PyObject *
+pass_on(PyObject *object, const char *method, PyObject *args)
+{
+    SendCall *self = (SendCall *)object;
+    if (!self->is_begun) {
+        self->is_begun = 1;
+        if (make_coroutine(self) < 0)
+            return NULL;
+    }
+    if (self->coroutine == NULL) { /* as a coroutine that has ended */
+        if (method[0] == 'c')
+            Py_RETURN_NONE;
+        PyErr_SetString(PyExc_RuntimeError, "cannot reuse already awaited coroutine");
+        return NULL;
+    }
+    PyObject *function = PyObject_GetAttrString(self->coroutine, method);
+    PyObject *answer = function == NULL ? NULL : PyObject_Call(function, args, NULL);
+    Py_XDECREF(function);
+    return answer;
+}
+
+static PyObject *
+throw_into(PyObject *object, PyObject *args)
+{
+    return pass_on(object, "throw", args);
+}
+
+static PyObject *
+pass_on_without_arguments(PyObject *object, const char *method)
+{
+    PyObject *none = PyTuple_New(0);
+    PyObject *answer = none == NULL ? NULL : pass_on(object, method, none);
+    Py_XDECREF(none);
+    return answer;
+}
+
+static PyObject *
+close_call(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return pass_on_without_arguments(object, "close");
+}
+
+/* For callers of __await__() in Python, who iterate over what it returns. */
+static PyObject *
+await_call(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return pass_on_without_arguments(object, "__await__");
+}
+
+/* The attributes of a coroutine, for what asyncio and debuggers show of a task. */
+static PyObject *
+get_of_coroutine(PyObject *object, void *name)
+{
+    PyObject *coroutine = ((SendCall *)object)->coroutine;
+    if (coroutine != NULL)
+        return PyObject_GetAttrString(coroutine, name);
+    return strcmp(name, "cr_running") == 0 ? PyBool_FromLong(0) : Py_NewRef(Py_None);
+}
+
+static PyObject *
+get_of_function(PyObject *object, void *name)
+{
+    return PyObject_GetAttrString(((SendCall *)object)->function, name);
+}
+
+static PyObject *
+show_call(PyObject *object)
+{
+    PyObject *name = PyObject_GetAttrString(((SendCall *)object)->function, "__qualname__");
+    PyObject *text
+        = name == NULL ? NULL : PyUnicode_FromFormat("<coroutine object %S at %p>", name, object);
+    Py_XDECREF(name);
+    return text;
+}
+
+/* Python warns of a coroutine that was never awaited. */
+static void
+warn_of_no_await(SendCall *self)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    if (make_coroutine(self) < 0)
+        PyErr_WriteUnraisable(self->function);
+    else
+        Py_CLEAR(self->coroutine);
+    PyErr_Restore(type, value, traceback);
+}
+
+static int
+visit_call(PyObject *object, visitproc visit, void *arg)
+{
+    SendCall *self = (SendCall *)object;
+    Py_VISIT(Py_TYPE(object));
+    return visit_objects(&self->function, &self->coroutine, visit, arg);
+}
+
+static int
+clear_call(PyObject *object)
+{
+    SendCall *self = (SendCall *)object;
+    clear_objects(&self->function, &self->coroutine);
+    return 0;
+}
+
+static void
+free_call(PyObject *object)
+{
+    SendCall *self = (SendCall *)object;
+    if (!self->is_begun)
+        warn_of_no_await(self);
+    if (self->is_tracked)
+        PyObject_GC_UnTrack(object);
+    clear_call(object);
+    if (spare_call == NULL)
+        spare_call = object;
+    else
+        PyObject_GC_Del(object);
+    Py_DECREF(send_call_type);
+}
+
+static SendCall *
+new_call(void)
+{
+    PyObject *object = spare_call;
+    if (object == NULL)
+        return PyObject_GC_New(SendCall, send_call_type);
+    spare_call = NULL;
+    return (SendCall *)PyObject_Init(object, send_call_type);
+}
+
+static PyMethodDef call_methods[] = {
+    {"send", send, METH_O, NULL},
+    {"throw", throw_into, METH_VARARGS, NULL},
+    {"close", close_call, METH_NOARGS, NULL},
+    {"__await__", await_call, METH_NOARGS | METH_COEXIST, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef call_getset[] = {
+    {"__name__", get_of_function, NULL, NULL, "__name__"},
+    {"__qualname__", get_of_function, NULL, NULL, "__qualname__"},
+    {"cr_code", get_of_function, NULL, NULL, "__code__"},
+    {"cr_await", get_of_coroutine, NULL, NULL, "cr_await"},
+    {"cr_frame", get_of_coroutine, NULL, NULL, "cr_frame"},
+    {"cr_origin", get_of_coroutine, NULL, NULL, "cr_origin"},
+    {"cr_running", get_of_coroutine, NULL, NULL, "cr_running"},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot call_slots[] = {
+    {Py_tp_methods, call_methods},
+    {Py_tp_getset, call_getset},
+    {Py_tp_repr, show_call},
+    {Py_tp_iternext, next_of_call},
+    {Py_am_await, PyObject_SelfIter},
+    {Py_am_send, send_to_call},
+    {Py_tp_traverse, visit_call},
+    {Py_tp_clear, clear_call},
+    {Py_tp_dealloc, free_call},
+    {0, NULL},
+};
+
+static PyType_Spec call_spec = {
+    .name = "aioprod._native.SendCall",
+    .basicsize = sizeof(SendCall),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION
+             | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = call_slots,
+};
+
+/* -- the method --------------------------------------------------------------------------------- */
+
+/* The index of a parameter; -1 for another name. */
+static int
+parameter_of(PyObject *name)
+{
+    for (int at = 0; at < PARAMETERS; at++)
+        if (name == names[at]) /* as in most programs */
+            return at;
+    for (int at = 0; at < PARAMETERS; at++)
+        if (PyUnicode_CompareWithASCIIString(name, parameters[at]) == 0)
+            return at;
+    return -1;
+}
+
+/* Sort the arguments after the producer by their parameters; false if Python has to refuse them. */
+static int
+sort_arguments(PyObject *const *args, Py_ssize_t count, PyObject *named, PyObject **given)
+{
+    if (count > PARAMETERS)
+        return 0;
+    for (Py_ssize_t at = 0; at < PARAMETERS; at++)
+        given[at] = at < count ? args[at] : NULL;
+    Py_ssize_t others = named == NULL ? 0 : PyTuple_Size(named);
+    for (Py_ssize_t at = 0; at < others; at++) {
+        int parameter = parameter_of(PyTuple_GetItem(named, at));
+        if (parameter < 0 || given[parameter] != NULL)
+            return 0;
+        given[parameter] = args[count + at];
+    }
+    return given[TOPIC] != NULL;
+}
+
+/* Call the function in Python. */
+static PyObject *
+call_function_of(SendMethod *self, PyObject *const *args, Py_ssize_t count, PyObject *named)
+{
+    PyObject *positional = PyTuple_New(count), *others = PyDict_New(), *answer = NULL;
+    int failed = positional == NULL || others == NULL;
+    for (Py_ssize_t at = 0; !failed && at < count; at++)
+        PyTuple_SetItem(positional, at, Py_NewRef(args[at]));
+    for (Py_ssize_t at = 0; !failed && named != NULL && at < PyTuple_Size(named); at++)
+        failed = PyDict_SetItem(others, PyTuple_GetItem(named, at), args[count + at]) < 0;
+    if (!failed)
+        answer = PyObject_Call(self->function, positional, others);
+    Py_XDECREF(positional);
+    Py_XDECREF(others);
+    return answer;
+}
+
+static PyObject *
+call_method(PyObject *object, PyObject *const *args, size_t counted, PyObject *named)
+{
+    SendMethod *self = (SendMethod *)object;
+    Py_ssize_t count = (Py_ssize_t)(counted & ~HAS_PLACE_BEFORE);
+    PyObject *given[PARAMETERS];
+    if (count == 0 || !sort_arguments(args + 1, count - 1, named, given))
+        return call_function_of(self, args, count, named);
+    SendCall *call = new_call();
+    if (call == NULL)
+        return NULL;
+    call->function = Py_NewRef(self->function);
+    call->producer = Py_NewRef(args[0]);
+    for (int at = 0; at < PARAMETERS; at++)
+        call->given[at] = Py_XNewRef(given[at]);
+    call->coroutine = NULL;
+    call->is_begun = call->is_tracked = 0;
+    return (PyObject *)call;
+}
+
+static PyObject *
+call_with_tuple(PyObject *object, PyObject *args, PyObject *named)
+{
+    return PyObject_Call(((SendMethod *)object)->function, args, named);
+}
+
+static PyObject *
+bind(PyObject *object, PyObject *instance, PyObject *type)
+{
+    (void)type;
+    return instance == NULL || instance == Py_None
+               ? Py_NewRef(object)
+               : PyObject_CallFunctionObjArgs(bound_method, object, instance, NULL);
+}
+
+/* The attributes of the function. The class has its own __module__. */
+static PyObject *
+get_of_method(PyObject *object, PyObject *name)
+{
+    PyObject *function = ((SendMethod *)object)->function;
+    if (PyUnicode_CompareWithASCIIString(name, "__module__") == 0)
+        return PyObject_GetAttr(function, name);
+    PyObject *own = PyObject_GenericGetAttr(object, name);
+    if (own != NULL || !PyErr_ExceptionMatches(PyExc_AttributeError))
+        return own;
+    PyErr_Clear();
+    return PyObject_GetAttr(function, name);
+}
+
+static PyObject *
+get_doc(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyObject_GetAttrString(((SendMethod *)object)->function, "__doc__");
+}
+
+static PyObject *
+new_method(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    PyObject *function;
+    if (keywords != NULL && PyDict_Size(keywords) > 0) {
+        PyErr_SetString(PyExc_TypeError, "SendMethod() takes no keyword arguments");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(args, "O:SendMethod", &function))
+        return NULL;
+    SendMethod *self = (SendMethod *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (self != NULL) {
+        self->function = Py_NewRef(function);
+        self->call = call_method;
+    }
+    return (PyObject *)self;
+}
+
+OWNS_OBJECTS(SendMethod, function, function)
+
+static PyMemberDef method_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(SendMethod, call), READONLY, NULL},
+    {"__wrapped__", T_OBJECT_EX, offsetof(SendMethod, function), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef method_getset[] = {
+    {"__doc__", get_doc, NULL, NULL, NULL}, /* help() asks for it without get_of_method() */
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot method_slots[] = {
+    {Py_tp_new, new_method},
+    {Py_tp_members, method_members},
+    {Py_tp_getset, method_getset},
+    {Py_tp_call, call_with_tuple},
+    {Py_tp_descr_get, bind},
+    {Py_tp_getattro, get_of_method},
+    OWNS_OBJECTS_SLOTS(SendMethod),
+    {0, NULL},
+};
+
+static PyType_Spec method_spec = {
+    .name = "aioprod._native.SendMethod",
+    .basicsize = sizeof(SendMethod),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE
+             | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
+    .slots = method_slots,
+};
+
+/* -- the module's part -------------------------------------------------------------------------- */
+
+static int
+make_names(void)
+{
+    for (int at = 0; at < PARAMETERS; at++)
+        if (names[at] == NULL && (names[at] = PyUnicode_InternFromString(parameters[at])) == NULL)
+            return -1;
+    if (fast_path_name == NULL)
+        fast_path_name = PyUnicode_InternFromString("_fast_path");
+    if (no_headers == NULL)
+        no_headers = PyTuple_New(0);
+    return fast_path_name == NULL || no_headers == NULL ? -1 : 0;
+}
+
+int
+add_send_method(PyObject *module)
+{
+    if (bound_method == NULL) {
+        PyObject *types = PyImport_ImportModule("types");
+        if (types == NULL)
+            return -1;
+        bound_method = PyObject_GetAttrString(types, "MethodType");
+        Py_DECREF(types);
+        if (bound_method == NULL)
+            return -1;
+    }
+    return make_names() < 0 || make_type(module, &call_spec, &send_call_type) < 0
+                   || add_type(module, &method_spec, &send_method_type) < 0
+               ? -1
+               : 0;
+}
