@@ -2,7 +2,9 @@
  *
  * A SendMethod stands for the method in Python, a coroutine function, and looks like it. Calling it
  * returns a SendCall, which does what the coroutine would do, when it is awaited: it asks the fast
- * path to take the record, and if that can't, it runs the coroutine. */
+ * path to take the record, and if that can't, it runs the coroutine.
+ *
+ * It is for Python 3.11, whose interpreter gets results by `am_send` from any type: see native.py. */
 #include "fields.h"
 #include "owned.h"
 
