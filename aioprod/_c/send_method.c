@@ -390,18 +390,26 @@ bind(PyObject *object, PyObject *instance, PyObject *type)
                : PyObject_CallFunctionObjArgs(bound_method, object, instance, NULL);
 }
 
-/* The attributes of the function. The class has its own __module__. */
+/* The attributes of the function. With its __class__ it is a function to inspect, and to
+ * unittest.mock, which checks the arguments of functions only. */
 static PyObject *
 get_of_method(PyObject *object, PyObject *name)
 {
     PyObject *function = ((SendMethod *)object)->function;
-    if (PyUnicode_CompareWithASCIIString(name, "__module__") == 0)
+    if (PyUnicode_CompareWithASCIIString(name, "__class__") == 0
+        || PyUnicode_CompareWithASCIIString(name, "__module__") == 0)
         return PyObject_GetAttr(function, name);
     PyObject *own = PyObject_GenericGetAttr(object, name);
     if (own != NULL || !PyErr_ExceptionMatches(PyExc_AttributeError))
         return own;
     PyErr_Clear();
     return PyObject_GetAttr(function, name);
+}
+
+static int
+set_of_method(PyObject *object, PyObject *name, PyObject *value)
+{
+    return PyObject_SetAttr(((SendMethod *)object)->function, name, value);
 }
 
 static PyObject *
@@ -431,6 +439,19 @@ new_method(PyTypeObject *type, PyObject *args, PyObject *keywords)
 
 OWNS_OBJECTS(SendMethod, function, function)
 
+/* It is copied and pickled by name, as functions are. */
+static PyObject *
+reduce(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return PyObject_GetAttrString(((SendMethod *)object)->function, "__qualname__");
+}
+
+static PyMethodDef method_methods[] = {
+    {"__reduce__", reduce, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyMemberDef method_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(SendMethod, call), READONLY, NULL},
     {"__wrapped__", T_OBJECT_EX, offsetof(SendMethod, function), READONLY, NULL},
@@ -444,11 +465,13 @@ static PyGetSetDef method_getset[] = {
 
 static PyType_Slot method_slots[] = {
     {Py_tp_new, new_method},
+    {Py_tp_methods, method_methods},
     {Py_tp_members, method_members},
     {Py_tp_getset, method_getset},
     {Py_tp_call, call_with_tuple},
     {Py_tp_descr_get, bind},
     {Py_tp_getattro, get_of_method},
+    {Py_tp_setattro, set_of_method},
     OWNS_OBJECTS_SLOTS(SendMethod),
     {0, NULL},
 };

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import collections.abc
+import copy
 import functools
 import gc
 import inspect
+import pickle
 import pydoc
 import sys
 import types
@@ -182,7 +184,7 @@ def test_calls_leave_no_blocks(begun: bool) -> None:
         other.close()
         outcome(lambda: method(Sends(), "t", b"v" * 100, unknown=1))
 
-    assert_no_leak(call)
+    assert_no_leak(call, times=2_000)
 
 
 @needs_native
@@ -262,6 +264,8 @@ def test_it_looks_like_a_coroutine_function(kind: type[Producer]) -> None:
     producer = kind()
     for send in (kind.send, producer.send, functools.partial(producer.send, "t")):
         assert inspect.iscoroutinefunction(send)
+    assert inspect.isfunction(kind.send) and inspect.ismethod(producer.send)
+    assert ("send", kind.send) in inspect.getmembers(kind, inspect.isfunction)
     assert inspect.signature(kind.send) == inspect.signature(_IN_PYTHON)
     assert next(iter(inspect.signature(producer.send).parameters)) == "topic"
     assert typing.get_type_hints(kind.send)["return"] is Delivery
@@ -386,6 +390,61 @@ async def test_errors_come_from_await(kind: type[Producer], broker: EmbeddedClus
             await unknown
     with pytest.raises(ProducerClosedError):
         await producer.send("t", b"x")
+
+
+def doubles(kind: type[Producer]) -> list[Any]:
+    return [
+        mock.create_autospec(kind, instance=True),
+        mock.create_autospec(kind)(),
+        mock.create_autospec(kind()),
+        mock.AsyncMock(spec=kind),
+        mock.MagicMock(spec=kind),
+        mock.Mock(spec_set=kind()),
+    ]
+
+
+@needs_native
+async def test_mocks_of_it_check_the_same() -> None:
+    for ours, plain in zip(doubles(Producer), doubles(InPython), strict=True):
+        found = []
+        for double in (ours, plain):
+            double.send.return_value = "sent"
+            assert await double.send("t", b"x") == "sent"
+            double.send.assert_awaited_once_with("t", b"x")
+            try:
+                found.append([type(double.send).__name__, await double.send()])
+            except TypeError as error:
+                found.append([type(double.send).__name__, str(error)])
+        assert found[0] == found[1]
+
+
+@both
+async def test_a_patched_class_gets_the_producer(kind: type[Producer]) -> None:
+    producer = kind()
+    with mock.patch.object(kind, "send", autospec=True, return_value="sent") as patched:
+        assert cast("object", await producer.send("t", b"x")) == "sent"
+        patched.assert_awaited_once_with(producer, "t", b"x")
+        with pytest.raises(TypeError, match="unexpected keyword argument 'unknown'"):
+            await cast("Any", producer).send("t", unknown=1)
+    producer.send("t").close()
+
+
+@needs_native
+def test_it_takes_attributes_as_functions_do() -> None:
+    async def send(self: Any, topic: Any) -> None: ...
+
+    method = accelerator().SendMethod(send)
+    method.note = 1
+    assert method.note == send.note == 1  # type: ignore[attr-defined]
+    del method.note
+    assert not hasattr(send, "note")
+    with pytest.raises(TypeError, match="__code__"):
+        method.__code__ = 1
+
+
+def test_it_is_copied_and_pickled_by_name() -> None:
+    assert copy.deepcopy(Producer.send) is Producer.send
+    assert pickle.loads(pickle.dumps(Producer.send)) is Producer.send
 
 
 async def test_a_class_may_replace_it(broker: EmbeddedCluster) -> None:
