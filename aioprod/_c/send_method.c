@@ -210,6 +210,14 @@ show_call(PyObject *object)
     return text;
 }
 
+static void
+stop_tracking(SendCall *self)
+{
+    if (self->is_tracked)
+        PyObject_GC_UnTrack((PyObject *)self);
+    self->is_tracked = 0;
+}
+
 /* Python warns of a coroutine that was never awaited. */
 static void
 warn_of_no_await(SendCall *self)
@@ -218,8 +226,10 @@ warn_of_no_await(SendCall *self)
     PyErr_Fetch(&type, &value, &traceback);
     if (make_coroutine(self) < 0)
         PyErr_WriteUnraisable(self->function);
-    else
+    else {
+        stop_tracking(self); /* the warning may run the garbage collector */
         Py_CLEAR(self->coroutine);
+    }
     PyErr_Restore(type, value, traceback);
 }
 
@@ -245,8 +255,7 @@ free_call(PyObject *object)
     SendCall *self = (SendCall *)object;
     if (!self->is_begun)
         warn_of_no_await(self);
-    if (self->is_tracked)
-        PyObject_GC_UnTrack(object);
+    stop_tracking(self);
     clear_call(object);
     if (spare_call == NULL)
         spare_call = object;

@@ -300,6 +300,26 @@ def test_a_call_that_is_never_awaited_is_reported(kind: type[Producer]) -> None:
 
 
 @both
+def test_the_warning_may_run_the_garbage_collector(
+    kind: type[Producer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def show(message: object, *_: object, **__: object) -> None:
+        seen.append(str(message))
+        gc.collect()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", show)
+        for _ in range(20):
+            call = kind().send("t", [b"x"] * 3)  # type: ignore[arg-type]
+            del call
+            gc.collect()
+    assert len(seen) == 20 and "never awaited" in seen[0]
+
+
+@both
 def test_a_warning_that_is_an_error_goes_to_the_hook(
     kind: type[Producer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
