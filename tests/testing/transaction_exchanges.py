@@ -110,7 +110,8 @@ async def retried_ends(it: TransactionalClient) -> list[object]:
 async def what_is_unknown(it: TransactionalClient) -> list[object]:
     answers: list[object] = []
     stranger = await other(it, it.transactional_id + "-unknown")
-    stranger.producer_id, stranger.epoch = 7, 0
+    # Far from those that the broker has given to other tests.
+    stranger.producer_id, stranger.epoch = 7_000_000, 0
     for client in (stranger, it):
         answers += [
             await client.add(),
@@ -138,7 +139,7 @@ async def what_is_unknown(it: TransactionalClient) -> list[object]:
     ]
     it.epoch += 1
     answers.append(await it.produce(named=False))
-    it.producer_id += 1
+    it.producer_id += 1_000_000
     answers += [
         await it.add(),
         await it.end(commit=True),
