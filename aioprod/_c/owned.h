@@ -19,8 +19,8 @@ clear_objects(PyObject **first, PyObject **last)
         Py_CLEAR(*at);
 }
 
-/* Defines visit_, clear_ and free_ for a type whose objects are the fields from first to last. */
-#define OWNS_OBJECTS(Type, first, last)                                                            \
+/* Defines visit_ and clear_ for a type whose objects are the fields from first to last. */
+#define VISITS_OBJECTS(Type, first, last)                                                          \
     static int visit_##Type(PyObject *object, visitproc visit, void *arg)                          \
     {                                                                                              \
         Py_VISIT(Py_TYPE(object));                                                                 \
@@ -30,7 +30,11 @@ clear_objects(PyObject **first, PyObject **last)
     {                                                                                              \
         clear_objects(&((Type *)object)->first, &((Type *)object)->last);                          \
         return 0;                                                                                  \
-    }                                                                                              \
+    }
+
+/* The same, and free_. */
+#define OWNS_OBJECTS(Type, first, last)                                                            \
+    VISITS_OBJECTS(Type, first, last)                                                              \
     static void free_##Type(PyObject *object)                                                      \
     {                                                                                              \
         PyTypeObject *type = Py_TYPE(object);                                                      \

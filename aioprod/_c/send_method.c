@@ -34,7 +34,7 @@ typedef struct {
     PyObject *function, *producer;
     PyObject *given[PARAMETERS]; /* NULL if it was not given */
     PyObject *coroutine;         /* once it is needed */
-    int is_begun, is_tracked;
+    int is_begun;
 } SendCall;
 
 static PyTypeObject *send_method_type, *send_call_type;
@@ -60,7 +60,6 @@ make_coroutine(SendCall *self)
     Py_XDECREF(named);
     if (self->coroutine == NULL)
         return -1;
-    self->is_tracked = 1;
     PyObject_GC_Track((PyObject *)self);
     return 0;
 }
@@ -210,14 +209,6 @@ show_call(PyObject *object)
     return text;
 }
 
-static void
-stop_tracking(SendCall *self)
-{
-    if (self->is_tracked)
-        PyObject_GC_UnTrack((PyObject *)self);
-    self->is_tracked = 0;
-}
-
 /* Python warns of a coroutine that was never awaited. */
 static void
 warn_of_no_await(SendCall *self)
@@ -227,27 +218,13 @@ warn_of_no_await(SendCall *self)
     if (make_coroutine(self) < 0)
         PyErr_WriteUnraisable(self->function);
     else {
-        stop_tracking(self); /* the warning may run the garbage collector */
+        PyObject_GC_UnTrack((PyObject *)self); /* the warning may run the garbage collector */
         Py_CLEAR(self->coroutine);
     }
     PyErr_Restore(type, value, traceback);
 }
 
-static int
-visit_call(PyObject *object, visitproc visit, void *arg)
-{
-    SendCall *self = (SendCall *)object;
-    Py_VISIT(Py_TYPE(object));
-    return visit_objects(&self->function, &self->coroutine, visit, arg);
-}
-
-static int
-clear_call(PyObject *object)
-{
-    SendCall *self = (SendCall *)object;
-    clear_objects(&self->function, &self->coroutine);
-    return 0;
-}
+VISITS_OBJECTS(SendCall, function, coroutine)
 
 static void
 free_call(PyObject *object)
@@ -255,8 +232,8 @@ free_call(PyObject *object)
     SendCall *self = (SendCall *)object;
     if (!self->is_begun)
         warn_of_no_await(self);
-    stop_tracking(self);
-    clear_call(object);
+    PyObject_GC_UnTrack(object);
+    clear_SendCall(object);
     if (spare_call == NULL)
         spare_call = object;
     else
@@ -300,8 +277,8 @@ static PyType_Slot call_slots[] = {
     {Py_tp_iternext, next_of_call},
     {Py_am_await, PyObject_SelfIter},
     {Py_am_send, send_to_call},
-    {Py_tp_traverse, visit_call},
-    {Py_tp_clear, clear_call},
+    {Py_tp_traverse, visit_SendCall},
+    {Py_tp_clear, clear_SendCall},
     {Py_tp_dealloc, free_call},
     {0, NULL},
 };
@@ -380,7 +357,7 @@ call_method(PyObject *object, PyObject *const *args, size_t counted, PyObject *n
     for (int at = 0; at < PARAMETERS; at++)
         call->given[at] = Py_XNewRef(given[at]);
     call->coroutine = NULL;
-    call->is_begun = call->is_tracked = 0;
+    call->is_begun = 0;
     return (PyObject *)call;
 }
 
