@@ -157,18 +157,16 @@ class Delivery:
         )
 
     def _wait(self) -> Generator[object, None, RecordMetadata]:
-        batch = self._now()
-        while batch.state is BatchState.PENDING:
+        while (stored := self._stored()) is None:
+            batch = self._now()
+            if batch.state is not BatchState.PENDING:
+                return batch.metadata(self._index)
             waiter = batch.new_waiter()  # a coroutine that waits for it would cost as much again
             try:
                 yield from waiter
             finally:
                 batch.forget_waiter(waiter)
-            stored = self._stored()
-            if stored is not None:
-                return stored
-            batch = self._now()
-        return batch.metadata(self._index)
+        return stored
 
     def _stored(self) -> RecordMetadata | None:
         """Return the metadata of a record that is stored; None if it has failed, or its offset is

@@ -29,9 +29,12 @@ from tests.protocol.test_native import accelerator, needs_native
 
 def variants() -> list[tuple[Any, Any]]:
     """Return outcome and delivery in Python, and both in C."""
+    source, in_c = native.python_sources["Delivery"], accelerator().Delivery
+    if not native.in_use:  # then it has no methods of the class in Python
+        in_c._wait = vars(source)["_wait"]
     return [
-        (native.python_sources["BatchFields"], native.python_sources["Delivery"]),
-        (accelerator().BatchFields, accelerator().Delivery),
+        (native.python_sources["BatchFields"], source),
+        (accelerator().BatchFields, in_c),
     ]
 
 
@@ -88,13 +91,26 @@ def test_a_kept_exception_keeps_its_result() -> None:
     for index in range(4):
         delivery._batch, delivery._index = outcome, index
         with pytest.raises(StopIteration) as stop:
-            next(delivery.__await__())
+            next(delivery)  # as ``await`` does on 3.12 and later
         if index != 1:
             kept.append(stop.value)
         del stop
     assert [stop.value.offset for stop in kept] == [7, 9, 10]
     # The traceback of one that was raised again is its own.
     assert all(len(traceback.extract_tb(stop.__traceback__)) == 1 for stop in kept)
+
+
+@needs_native
+def test_only_await_iterates_over_a_delivery() -> None:
+    outcome, delivery = (kind() for kind in variants()[1])
+    outcome.base_offset = -1  # it is pending
+    delivery._batch, delivery._index = outcome, 0
+    with pytest.raises(TypeError, match="await it"):
+        next(delivery)
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(delivery)
+    with pytest.raises(TypeError, match="await it"):
+        next(variants()[1][1]())
 
 
 @needs_native
@@ -265,7 +281,9 @@ def test_awaiting_leaks_no_blocks() -> None:
                 assert next(waiting, None) is None
             delivery._index = 99
             with pytest.raises(IndexError):
-                delivery.__await__()
+                next(delivery.__await__())
+            with pytest.raises(IndexError):
+                awaited(delivery)
         gc.collect()
         return sys.getallocatedblocks()
 
@@ -291,7 +309,7 @@ def test_awaiting_leaks_no_references() -> None:
             assert awaited(delivery).offset == (1 << 40) + index % 7
         else:
             with pytest.raises(IndexError):
-                delivery.__await__()
+                awaited(delivery)
     gc.collect()
     assert all(
         sys.getrefcount(item) - count < 10 for item, count in zip(objects, before, strict=True)
