@@ -98,6 +98,9 @@ class TopicFields:
     queues: list[PartitionFields]
     sticky: StickyFields
 
+class ProducerFields:
+    _fast_path: FastPath
+
 class Delivery:
     _batch: BatchFields
     _index: int

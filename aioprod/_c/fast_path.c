@@ -47,20 +47,6 @@ leave(Place *place)
     Py_XDECREF((PyObject *)place->writer);
 }
 
-/* The object if its class is `known`, which is set if it is not yet, or is derived from a base;
- * else NULL. */
-static inline void *
-of_class(PyObject *object, PyTypeObject *base, PyObject **known)
-{
-    if (object == NULL || (PyObject *)Py_TYPE(object) == *known)
-        return object;
-    if (!PyObject_TypeCheck(object, base))
-        return NULL;
-    if (*known == NULL)
-        *known = Py_NewRef((PyObject *)Py_TYPE(object));
-    return object;
-}
-
 /* The partition of a record: the given one, or that of its key, or the sticky one; -1 if the slow
  * path has to choose or refuse it. */
 static Py_ssize_t

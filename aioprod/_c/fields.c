@@ -1,10 +1,11 @@
-/* The base classes of batches, partitions and topics: see fields.h. */
+/* The base classes of batches, partitions, topics and producers: see fields.h. */
 #include "fields.h"
 #include "owned.h"
 
 #include <structmember.h>
 
-PyTypeObject *batch_fields_type, *partition_fields_type, *sticky_fields_type, *topic_fields_type;
+PyTypeObject *batch_fields_type, *partition_fields_type, *sticky_fields_type, *topic_fields_type,
+    *producer_fields_type;
 
 #define BASE_CLASS (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE)
 
@@ -164,6 +165,29 @@ static PyType_Spec topic_spec = {
     .slots = topic_slots,
 };
 
+/* -- producers ---------------------------------------------------------------------------------- */
+
+OWNS_OBJECTS(ProducerFields, fast_path, fast_path)
+
+static PyMemberDef producer_members[] = {
+    {"_fast_path", T_OBJECT_EX, offsetof(ProducerFields, fast_path), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot producer_slots[] = {
+    {Py_tp_doc, "As aioprod.producer.shared_fields.ProducerFields."},
+    {Py_tp_members, producer_members},
+    OWNS_OBJECTS_SLOTS(ProducerFields),
+    {0, NULL},
+};
+
+static PyType_Spec producer_spec = {
+    .name = "aioprod._native.ProducerFields",
+    .basicsize = sizeof(ProducerFields),
+    .flags = BASE_CLASS | Py_TPFLAGS_HAVE_GC,
+    .slots = producer_slots,
+};
+
 static int
 make_values(void)
 {
@@ -185,6 +209,7 @@ add_fields(PyObject *module)
                    || add_type(module, &partition_spec, &partition_fields_type) < 0
                    || add_type(module, &sticky_spec, &sticky_fields_type) < 0
                    || add_type(module, &topic_spec, &topic_fields_type) < 0
+                   || add_type(module, &producer_spec, &producer_fields_type) < 0
                ? -1
                : 0;
 }

@@ -32,8 +32,27 @@ typedef struct {
     Py_ssize_t count;
 } TopicFields;
 
+typedef struct {
+    PyObject_HEAD
+    PyObject *fast_path;
+} ProducerFields;
+
 extern PyTypeObject *batch_fields_type, *partition_fields_type, *sticky_fields_type,
-    *topic_fields_type;
+    *topic_fields_type, *producer_fields_type;
+
+/* The object if its class is `known`, which is set if it is not yet, or is derived from a base;
+ * else NULL. */
+static inline void *
+of_class(PyObject *object, PyTypeObject *base, PyObject **known)
+{
+    if (object == NULL || (PyObject *)Py_TYPE(object) == *known)
+        return object;
+    if (!PyObject_TypeCheck(object, base))
+        return NULL;
+    if (*known == NULL)
+        *known = Py_NewRef((PyObject *)Py_TYPE(object));
+    return object;
+}
 
 /* A delivery of the record at an index of a batch: a new reference. */
 PyObject *new_delivery(BatchFields *batch, Py_ssize_t index);

@@ -40,6 +40,7 @@ typedef struct {
 static PyTypeObject *send_method_type, *send_call_type;
 /* The memory of a call that has ended, for the next one: most are awaited at once. */
 static PyObject *spare_call;
+static PyObject *producer_class; /* the first one seen: see of_class() */
 static PyObject *names[PARAMETERS], *fast_path_name, *no_headers, *bound_method;
 
 /* -- the call ----------------------------------------------------------------------------------- */
@@ -64,6 +65,16 @@ make_coroutine(SendCall *self)
     return 0;
 }
 
+/* A new reference. */
+static PyObject *
+fast_path_of(PyObject *producer)
+{
+    ProducerFields *fields = of_class(producer, producer_fields_type, &producer_class);
+    return fields != NULL && fields->fast_path != NULL
+               ? Py_NewRef(fields->fast_path)
+               : PyObject_GetAttr(producer, fast_path_name); /* of a mock, or one that lacks it */
+}
+
 /* Have the fast path take the record. Return its delivery; None if it can't. */
 static PyObject *
 take_at_once(SendCall *self)
@@ -71,7 +82,7 @@ take_at_once(SendCall *self)
     PyObject **given = self->given;
     if (given[PARTITION_KEY] != NULL && given[PARTITION_KEY] != Py_None)
         Py_RETURN_NONE;
-    PyObject *path = PyObject_GetAttr(self->producer, fast_path_name);
+    PyObject *path = fast_path_of(self->producer);
     if (path == NULL)
         return NULL;
 #define OR_NONE(at) (given[at] == NULL ? Py_None : given[at])

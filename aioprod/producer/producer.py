@@ -23,6 +23,7 @@ from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.delivery import Delivery
 from aioprod.producer.intake import alone
 from aioprod.producer.partitioner import Partitions
+from aioprod.producer.shared_fields import ProducerFields
 from aioprod.producer.topic_gate import checked_topic
 from aioprod.producer.transactions.interface import TransactionInterface
 from aioprod.public_module import Uncopyable, set_module
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 @names_cures(PRODUCER_OF_OTHERS, unchecked=("send", "send_and_wait"))
 @set_module("aioprod.producer")
-class Producer(TransactionInterface, Uncopyable, Generic[K_contra, V_contra]):
+class Producer(ProducerFields, TransactionInterface, Uncopyable, Generic[K_contra, V_contra]):
     """Sends records to Kafka from asyncio code. The serializers of a ``Producer[K, V]`` accept K
     and V.
 

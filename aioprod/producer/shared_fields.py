@@ -1,5 +1,5 @@
-"""The fields of batches, partitions and topics that the accelerator reads for each record. It has
-these classes too, so that its functions find the fields without attribute lookups.
+"""The fields of producers, topics, partitions and batches that the accelerator reads for each
+record. It has these classes too, so that its functions find the fields without attribute lookups.
 """
 
 from __future__ import annotations
@@ -124,3 +124,12 @@ class TopicFields:
     count: int
     queues: list[PartitionFields]
     sticky: StickyFields
+
+
+@accelerated
+class ProducerFields:
+    """The field of a producer that ``send`` reads."""
+
+    __slots__ = ("_fast_path",)
+
+    _fast_path: object
