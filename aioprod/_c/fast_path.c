@@ -157,9 +157,9 @@ encode_headers(FastPath *self, PyObject *headers, Headers *encoded)
     encoded->block = PyObject_CallFunctionObjArgs(self->encode_headers, headers, NULL);
     if (encoded->block == NULL)
         return -1;
-    if (!PyBytes_Check(encoded->block)) {
+    if (!PyBytes_Check(encoded->block) || PyBytes_Size(encoded->block) == 0) {
         Py_CLEAR(encoded->block);
-        PyErr_SetString(PyExc_TypeError, "encoded headers must be bytes");
+        PyErr_SetString(PyExc_TypeError, "encoded headers must be bytes, and begin with a number");
         return -1;
     }
     encoded->field = bytes_field(encoded->block);
@@ -231,21 +231,37 @@ may_append(FastPath *self)
     return is_true;
 }
 
-/* Put a record into an open batch. Return its delivery; None if it has to wait. */
+/* Make the batch ready for a record, and return whether it has room. It is full at 15/16, as in
+ * batch.py. */
+static int
+has_room(Place *place, const Content *record)
+{
+    if (place->batch == NULL)
+        return 0;
+    RecordBuffer *writer = place->writer;
+    int64_t bound = bound_of(record), open_until = place->batch->open_until;
+    int is_over = writer->size + bound > open_until, kind = kind_of(record);
+    if (is_over || writer->kind != kind) {
+        count_exactly(writer);
+        if (is_over && (double)(writer->size + bound) > (double)open_until * 15 / 16)
+            return 0;
+        writer->kind = kind;
+    }
+    return 1;
+}
+
+/* Put a record into a batch that has room. Return its delivery; None if it has to wait. */
 static PyObject *
 append_to(FastPath *self, Place *place, const Content *record, const Time *time)
 {
     RecordBuffer *writer = place->writer;
-    Py_ssize_t bound = bound_of(record);
-    if (writer->size + bound > place->batch->open_until || writer->kind != kind_of(record))
-        Py_RETURN_NONE;
     int admitted = may_append(self);
     if (admitted < 1)
         return admitted < 0 ? NULL : Py_NewRef(Py_None);
     if (set_time_of_next(self, writer, time) < 0)
         return NULL;
     PyObject *delivery = new_delivery(place->batch, writer->count);
-    if (delivery != NULL && encode_record(writer, record, bound) < 0)
+    if (delivery != NULL && encode_record(writer, record, bound_of(record)) < 0)
         Py_CLEAR(delivery);
     return delivery;
 }
@@ -255,12 +271,14 @@ static PyObject *
 open_with(FastPath *self, PartitionFields *partition, PyObject *const *args,
           const Content *record, double now_s)
 {
+    int sticky = args[KEY] == Py_None && args[PARTITION] == Py_None;
     PyObject *block
         = PyBytes_FromStringAndSize(record->headers.data, (Py_ssize_t)record->headers.size);
     if (block == NULL)
         return NULL;
-    PyObject *delivery = PyObject_CallFunction(self->take_first, "OOOOnd", partition, args[KEY],
-                                               args[VALUE], block, bound_of(record), now_s);
+    PyObject *delivery = PyObject_CallFunction(self->take_first, "OOOOndO", partition, args[KEY],
+                                               args[VALUE], block, bound_of(record), now_s,
+                                               sticky ? Py_True : Py_False);
     Py_DECREF(block);
     return delivery;
 }
@@ -275,7 +293,7 @@ append_at(FastPath *self, PyObject *const *args, const Content *record)
         return found < 0 ? NULL : Py_NewRef(Py_None);
     found = find_place(self, args[TOPIC], &record->key, args[PARTITION], &place);
     PyObject *delivery = NULL;
-    if (found == 1 && place.batch != NULL)
+    if (found == 1 && has_room(&place, record))
         delivery = append_to(self, &place, record, &time);
     else if (found == 1 && !time.is_given)
         delivery = open_with(self, place.partition, args, record, time.now_s);

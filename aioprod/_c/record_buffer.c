@@ -300,7 +300,7 @@ encode_record(RecordBuffer *self, const Content *record, Py_ssize_t bound)
     return 0;
 }
 
-static void
+void
 count_exactly(RecordBuffer *self)
 {
     self->size = self->encoded;

@@ -75,6 +75,9 @@ int set_time(RecordBuffer *self, double now_s);
 /* Set the timestamp of the next records, which is not the time; -1 with an exception. */
 int set_timestamp(RecordBuffer *self, int64_t timestamp);
 
+/* Count what the records take, in place of upper bounds: as encode_pending(). */
+void count_exactly(RecordBuffer *self);
+
 /* Encode a record of the buffer's kind after the others. `bound` is what it counts in size. -1 with
  * an exception, and nothing has changed. */
 int encode_record(RecordBuffer *self, const Content *record, Py_ssize_t bound);

@@ -202,7 +202,7 @@ class RecordAccumulator:
 
         One for a broker that is far away may linger instead.
         """
-        if needed > queue.topic.largest:
+        if needed > queue.topic.largest or batch.limit >= queue.topic.largest:
             return False
         before, node_id, linger_s = len(queue.batches) - 1, queue.leader, None
         most = self.far_brokers.most_in_flight(node_id)

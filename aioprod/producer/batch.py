@@ -25,7 +25,9 @@ _new_tuple: Final = tuple.__new__
 # A large batch is encoded in parts: other tasks run in between, and small records do not take much
 # more memory than the buffer counts.
 ENCODE_EVERY = 65_536
-
+# A batch that is fuller than this after encoding counts as full: few records would fit. Also in
+# fast_path.c.
+FULL = 15 / 16
 
 # A function, its argument, and the context in which it is called.
 _Callback = tuple[Callable[[Any], object], object, Context]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aioprod.native import accelerated
-from aioprod.producer.batch import ProducerBatch
+from aioprod.producer.batch import FULL, ProducerBatch
 from aioprod.producer.delivery import Delivery
 from aioprod.producer.partition_queue import PartitionQueue, Topic
 from aioprod.producer.partitioner import key_hash
@@ -21,7 +21,9 @@ from aioprod.protocol.record_buffer import (
 from aioprod.protocol.record_encoder import NO_HEADERS
 
 FAR_MS = 2**62  # timestamps are below it, and not below its negative; also in fast_path.c
-TakeFirst = Callable[[PartitionQueue, bytes | None, bytes, bytes, int, float], Delivery | None]
+TakeFirst = Callable[
+    [PartitionQueue, bytes | None, bytes, bytes, int, float, bool], Delivery | None
+]
 
 
 @accelerated
@@ -35,9 +37,10 @@ class FastPath:
             a timestamp; raises if the call comes from another event loop.
         status: asked for each record whether it may be appended; None if it always may.
         encode_headers: encodes a record's headers, if it has any.
-        take_first: called with a record for a partition without an open batch: partition, key,
-            value, encoded headers, an upper bound on the record's bytes, and the time in seconds
-            since 1970. Returns None if the record may have to wait.
+        take_first: called with a record for a partition without an open batch that has room:
+            partition, key, value, encoded headers, an upper bound on the record's bytes, the time
+            in seconds since 1970, and whether another partition may be chosen. Returns None if the
+            record may have to wait.
     """
 
     __slots__ = ("_check", "_clock", "_encode_headers", "_status", "_take_first", "_topics")
@@ -69,14 +72,11 @@ class FastPath:
         """
         if type(value) is not bytes or not (key is None or type(key) is bytes):
             return None
-        block = NO_HEADERS
         try:
-            if headers:
-                block = self._encode_headers(headers)
+            block = self._encode_headers(headers) if headers else NO_HEADERS
         except (TypeError, ValueError):
             return None
-        # Users' code may run up to here; few calls from here on, which take half of the time.
-        now: float | None = None
+        now: float | None = None  # few calls from here on: they take half of the time
         if timestamp_ms is None:
             clock = self._clock  # called as a method it takes longer
             now = clock()
@@ -87,21 +87,24 @@ class FastPath:
         except (KeyError, TypeError):
             return None
         if partition is None:
-            partition = known.sticky.current if key is None else key_hash(key) % known.count
-        elif type(partition) is not int or not 0 <= partition < known.count:
+            number = known.sticky.current if key is None else key_hash(key) % known.count
+        elif type(partition) is not int or not 0 <= (number := partition) < known.count:
             return None
-        queue = known.queues[partition]
+        queue = known.queues[number]
         kind, size = KEYLESS, len(value) + KEYLESS_OVERHEAD
         if key is not None:
             kind, size = KEYED, len(value) + len(key) + RECORD_OVERHEAD
         if block is not NO_HEADERS:
             kind, size = kind | WITH_HEADERS, size + len(block)
         batch = queue.open
-        if batch is None:
-            return None if now is None else self._take_first(queue, key, value, block, size, now)
-        size += (writer := batch.writer).size
-        fits = size <= batch.open_until and writer.kind == kind
-        if not fits or not (self._status is None or self._status.may_append):
+        if (
+            batch is None
+            or (writer := batch.writer).kind != kind
+            or writer.size + size > batch.open_until
+        ) and not _makes_room(batch, kind, size):
+            return self._open_with(queue, key, value, block, size, now, partition)
+        assert batch is not None
+        if not (self._status is None or self._status.may_append):
             return None
         if now is None:
             return self._append_at(batch, key, value, block, timestamp_ms)
@@ -113,11 +116,26 @@ class FastPath:
         if block is not NO_HEADERS:
             writer.headers.append(block)
         writer.values.append(value)
-        writer.size = size
+        writer.size += size
         delivery = Delivery()
         delivery._batch, delivery._index = batch, (index := writer.count)
         writer.count = index + 1
         return delivery
+
+    def _open_with(
+        self,
+        queue: PartitionQueue,
+        key: bytes | None,
+        value: bytes,
+        block: bytes,
+        size: int,
+        now: float | None,
+        partition: int | None,
+    ) -> Delivery | None:
+        """Have a batch opened with a record, unless it has a timestamp."""
+        sticky = key is None and partition is None
+        first = (queue, key, value, block, size)
+        return None if now is None else self._take_first(*first, now, sticky)
 
     def _append_at(
         self, batch: ProducerBatch, key: bytes | None, value: bytes, block: bytes, timestamp_ms: int
@@ -132,3 +150,18 @@ class FastPath:
     def close(self) -> None:
         """Take no more records."""
         self._topics = {}
+
+
+def _makes_room(batch: ProducerBatch | None, kind: int, size: int) -> bool:
+    """Encode the batch's records, for a record of another kind or one that may not fit, and return
+    whether it has room.
+    """
+    if batch is None:
+        return False
+    writer = batch.writer
+    is_over = writer.size + size > batch.open_until
+    writer.encode_pending()  # its size is exact now
+    if is_over and writer.size + size > batch.open_until * FULL:
+        return False
+    writer.kind = kind
+    return True

@@ -142,23 +142,20 @@ class RecordIntake:
         headers: bytes,
         size: int,
         now_s: float,
+        sticky: bool,
     ) -> Delivery | None:
-        """Open a batch with a record of the :class:`FastPath`; None if the partition has a batch,
-        or the record may have to wait.
-
-        Args:
-            headers: encoded.
-            size: an upper bound on the record's bytes.
-            now_s: seconds since 1970.
+        """Open a batch with a record of the :class:`FastPath`; None if the partition's batch may
+        have room, or the record may have to wait. Arguments are those of
+        :meth:`Appender.open_with`.
 
         Raises:
             KafkaError: see :meth:`Admission.check_may_send`.
         """
-        if queue.tail is not None or queue.line:
+        if queue.line:
             return None
         self._admission.check_may_send(self._transactions.status.number)
         self._gate.touch(queue.tp.topic)
-        batch = self._appender.open_with(queue, key, value, headers, size, now_s)
+        batch = self._appender.open_with(queue, key, value, headers, size, now_s, sticky)
         return None if batch is None else delivery_of(batch, 0)
 
     def refused(self, tp: TopicPartition, error: KafkaError, count: int = 1) -> ProducerBatch:

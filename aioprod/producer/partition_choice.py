@@ -66,11 +66,16 @@ class PartitionChoice:
             if self._on_new_batch is None or not queue.opened:
                 return queue
             call("partitioner: on_new_batch", self._on_new_batch, topic.name, queue.tp.partition)
-        elif not was_full or not self._is_sticky(pending):
-            return queue
-        elif queue.tp.partition == topic.sticky.current:
-            self._switch_sticky(topic)
+        else:
+            return self.after_full(queue) if was_full and self._is_sticky(pending) else queue
         return topic.queues[self._choose(topic, pending)]
+
+    def after_full(self, queue: PartitionQueue) -> PartitionQueue:
+        """Return the partition of a keyless record that finds a full batch at ``queue``."""
+        topic = queue.topic
+        if queue.tp.partition == topic.sticky.current:
+            self._switch_sticky(topic)
+        return topic.queues[topic.sticky.current]
 
     def next_batch_in_line(self, queue: PartitionQueue) -> None:
         """Note that a record that waited for memory has opened another batch. It keeps its

@@ -215,6 +215,7 @@ class RecordBuffer:
     def encode_pending(self) -> None:
         """Encode the pending records, which saves memory and makes ``size`` exact."""
         if not self.values:
+            self.kind = NOTHING
             return
         first, keys, values, headers = self._encoded_count, self.keys, self.values, self.headers
         self.keys, self.values, self.headers, self.kind = [], [], [], NOTHING

@@ -89,10 +89,17 @@ class World:
         return self.admits
 
     def take_first(
-        self, queue: Any, key: Any, value: bytes, block: bytes, size: int, now: Any
+        self,
+        queue: Any,
+        key: Any,
+        value: bytes,
+        block: bytes,
+        size: int,
+        now: Any,
+        sticky: bool,
     ) -> Any:
         where = self.queues.index(queue) if queue in self.queues else -1
-        self.note("first", where, key, value, block, size, repr(float(now)))
+        self.note("first", where, key, value, block, size, repr(float(now)), sticky)
         if self.first == "waits":
             return None
         if self.first == "other":

@@ -132,7 +132,7 @@ async def test_flush(broker: EmbeddedCluster) -> None:
         deliveries: list[Delivery] = []
 
         async def scenario(number: int) -> None:
-            deliveries.extend([await producer.send("t", b"%d" % number * 20) for _ in range(10)])
+            deliveries.extend([await producer.send("t", b"%d" % number * 20) for _ in range(20)])
             await producer.flush()
 
         async def check(number: int, cancelled: bool) -> None:

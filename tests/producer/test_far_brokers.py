@@ -254,7 +254,7 @@ async def test_batches_grow_behind_the_first_one_of_their_partition(
 async def test_a_far_broker_gets_no_more_requests_than_settings_allow(
     broker: EmbeddedCluster, settings: dict[str, Any], most: int
 ) -> None:
-    round_trips, seen = await send_far(broker, 600_000, max_request_size=64 * KIB, **settings)
+    round_trips, seen = await send_far(broker, 1_500_000, max_request_size=64 * KIB, **settings)
     assert round_trips > 2
     times = sorted(set(seen.sent_at))
     assert len(times) > most

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 from unittest.mock import patch
 
@@ -254,14 +255,18 @@ def test_headers_of_any_size_are_encoded_alike() -> None:
 
 
 def test_a_batch_is_full_at_the_same_byte() -> None:
-    for world in (World(pure=True), World()):
-        assert world.append("t", b"12345") == (0, 0)
-        bound = world.batches[0].writer.size + 5 + KEYLESS_OVERHEAD
-        world.batches[0].open_until = bound - 1
-        assert world.append("t", b"12345") is None
-        world.batches[0].open_until = bound
-        assert world.append("t", b"12345") == (0, 1)
-        assert world.append("t", b"") is None
+    """It is full if a record does not fit into it, nor into 15/16 of it after it was encoded."""
+    bound = 5 + KEYLESS_OVERHEAD
+    for open_until, pure in product(range(100), (True, False)):
+        world, encoded = World(pure=pure), World(pure=pure)
+        for each in (world, encoded):
+            assert [each.append("t", b"12345") for _ in range(2)] == [(0, 0), (0, 1)]
+        encoded.batches[0].writer.encode_pending()
+        counted, exact = (each.batches[0].writer.size for each in (world, encoded))
+        assert exact < counted == 2 * bound
+        world.batches[0].open_until = open_until
+        fits = counted + bound <= open_until or exact + bound <= open_until * 15 / 16
+        assert world.append("t", b"12345") == ((0, 2) if fits else (1, 0))
 
 
 def test_a_check_that_raises_leaves_the_time_of_the_batch() -> None:

@@ -205,7 +205,7 @@ def test_objects_that_are_not_what_they_should_be_lead_to_the_slow_path(number: 
 def test_the_end_of_a_batch_at_the_limit_of_a_number(limit: int) -> None:
     world = with_open_batch()
     world.batches[0].open_until = limit
-    assert world.append("t", b"second") == ((0, 1) if limit > 0 else None)
+    assert world.append("t", b"second") == ((0, 1) if limit > 0 else (1, 0))
     world.assert_whole()
 
 

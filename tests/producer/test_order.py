@@ -359,14 +359,14 @@ async def test_a_busy_task_lets_others_run_and_keeps_its_place(broker: EmbeddedC
 
         async def busy() -> None:
             nonlocal calls
-            for _ in range(4_000):
+            for _ in range(10_000):
                 number, calls = calls, calls + 1
                 await producer.send("t", value(number, 100), KEY)
 
         counting = asyncio.create_task(count_turns())
         await asyncio.gather(*(busy() for _ in range(3)))
         counting.cancel()
-        # 12,000 records of 120 bytes are 22 times 64 KiB.
-        assert turns >= 10
+        # A task's records of 120 bytes, with 128 for the work, are 9 times 256 KiB.
+        assert turns >= 9
         await producer.flush()
-    assert is_gapless(numbers(broker, "t"), 12_000)
+    assert is_gapless(numbers(broker, "t"), 30_000)
