@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import random
+import time
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -254,6 +256,27 @@ def test_headers_of_any_size_are_encoded_alike() -> None:
     assert worlds[0].contents() == worlds[1].contents()
 
 
+@given(st.lists(st.lists(st.integers(0, 11), max_size=10), max_size=20), st.booleans())
+def test_headers_that_come_again_are_encoded_alike(
+    chosen: list[list[int]], is_one_list: bool
+) -> None:
+    """The last ones are remembered, as the same objects in a list that may be another."""
+    pairs: list[Any] = [(f"name-{number}", b"v" * number * 9) for number in range(9)]
+    pairs += [("name-0", None), ["name-0", b""], ("name-0", "text")]
+    headers: list[Any] = []
+    worlds = World(pure=True), World()
+    for world in worlds:
+        world.append("t", b"v")
+        world.batches[0].open_until = 1 << 20
+        for numbers in chosen:
+            headers = headers if is_one_list else []
+            headers[:] = [pairs[number] for number in numbers]
+            world.note("result", world.append("t", b"v", None, headers))
+            world.note("again", world.append("t", b"v", b"key", tuple(headers)))
+    assert worlds[0].log == worlds[1].log
+    assert worlds[0].contents() == worlds[1].contents()
+
+
 def test_a_batch_is_full_at_the_same_byte() -> None:
     """It is full if a record does not fit into it, nor into 15/16 of it after it was encoded."""
     bound = 5 + KEYLESS_OVERHEAD
@@ -267,6 +290,33 @@ def test_a_batch_is_full_at_the_same_byte() -> None:
         world.batches[0].open_until = open_until
         fits = counted + bound <= open_until or exact + bound <= open_until * 15 / 16
         assert world.append("t", b"12345") == ((0, 2) if fits else (1, 0))
+
+
+class MethodDef(ctypes.Structure):
+    """CPython's PyMethodDef."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p))
+
+
+def test_a_replaced_c_function_of_the_clock_is_called() -> None:
+    """The library time-machine replaces it, for tests of applications."""
+    replacement = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)(
+        lambda module, unused: NOW
+    )
+    definition = ctypes.POINTER(MethodDef).from_address(id(time.time) + object.__basicsize__)[0]
+    world = World()
+    world.path = world.path_of(clock=time.time)
+    before, original = time.time(), definition.function
+    world.append("t", b"v")
+    try:
+        definition.function = ctypes.cast(replacement, ctypes.c_void_p).value
+        world.append("t", b"v", partition=1)
+    finally:
+        definition.function = original
+    world.append("t", b"v", partition=2)
+    real, replaced, real_again = (batch.writer.max_timestamp for batch in world.batches)
+    assert int(before * 1000) <= real <= real_again <= time.time() * 1000
+    assert replaced == BASE
 
 
 def test_a_check_that_raises_leaves_the_time_of_the_batch() -> None:
