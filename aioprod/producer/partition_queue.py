@@ -233,9 +233,9 @@ class PartitionQueue(PartitionFields):
             self.tail = self.open = self._lingers = None
 
     def close_full(self, batch: ProducerBatch, now: float) -> None:
-        """Close a full batch: it is due."""
+        """Close a full batch: it is due, and sent soon."""
         self.close(batch)
-        self._schedule.look_at(self, now)
+        self._schedule.look_at(self, now, wake=True)
 
     def grow_past_full(self, batch: ProducerBatch, linger_s: float | None, *, wake: bool) -> None:
         """Let a full batch accept more records until it is sent, up to ``topic.largest`` bytes. It

@@ -234,6 +234,71 @@ async def test_a_lone_record_opens_its_batch(
     assert stored(broker)[1] == (key, b"alone", list(headers))
 
 
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("key", [None, b"key"])
+async def test_full_batches_are_followed_by_the_next_ones(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, key: bytes | None, partitions: int
+) -> None:
+    broker.create_topic("t", partitions)
+    async with Producer(broker.bootstrap_servers, batch_size=1_000) as producer:
+        await producer.partitions_for("t")
+        with patch.object(producer._intake, "take", wraps=producer._intake.take) as slow:
+            sent = [await producer.send("t", b"%050d" % number, key) for number in range(500)]
+        places = [await each for each in sent]
+        assert producer._pool.available == producer.config.buffer_memory
+    # A batch has 15 records, and the next one may be in a partition that has an open batch.
+    assert slow.call_count == 0
+    for partition in range(partitions):
+        numbers = [n for n, place in enumerate(places) if place.partition == partition]
+        found = [int(record.value or b"") for record in broker.records("t", partition)]
+        assert found == numbers
+    assert len({place.partition for place in places}) == (1 if key else partitions)
+
+
+async def test_records_of_other_kinds_join_a_batch(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds: list[tuple[bytes | None, list[Any]]] = [
+        (key, headers) for key in (None, b"key") for headers in ([], [("name", b"value")])
+    ]
+    async with Producer(broker.bootstrap_servers, linger_ms=50) as producer:
+        await producer.partitions_for("t")
+        without_slow_path(producer, monkeypatch)
+        sent = [
+            await producer.send(
+                "t", b"%d" % number, *kinds[number % 4][:1], headers=kinds[number % 4][1]
+            )
+            for number in range(100)
+        ]
+        assert [(await each).offset for each in sent] == list(range(100))
+    assert stored(broker) == [
+        (kinds[number % 4][0], b"%d" % number, kinds[number % 4][1]) for number in range(100)
+    ]
+
+
+@pytest.mark.virtual_time
+async def test_a_full_batch_leaves_though_the_next_record_joins_another(
+    broker: EmbeddedCluster,
+) -> None:
+    broker.create_topic("t", 2)
+    loop = asyncio.get_running_loop()
+    for seed in range(20):
+        async with Producer(
+            broker.bootstrap_servers, batch_size=500, linger_ms=60_000, rng=random.Random(seed)
+        ) as producer:
+            await producer.partitions_for("t")
+            for partition in range(2):
+                await producer.send("t", b"joined", b"key", partition)
+            await asyncio.sleep(0.1)  # the sender has run
+            sent = [await producer.send("t", b"x" * 50) for _ in range(12)]
+            full = {batch for batch, _ in (each.position for each in sent) if batch.closed}
+            before = loop.time()
+            for batch in full:
+                await batch.wait()
+            assert full and loop.time() - before < 1
+            await producer.flush()
+
+
 async def test_a_large_record_does_not_open_its_batch_there(broker: EmbeddedCluster) -> None:
     async with Producer(broker.bootstrap_servers, batch_size=200) as producer:
         for size in (90, 100, 110, 120, 121, 122, 123, 124, 140, 200, 5_000):

@@ -321,7 +321,7 @@ async def test_rejected_sends_leave_no_memory_behind(
         tracemalloc.start()
         growths = []
         try:
-            for _ in range(2):
+            for _ in range(3):
                 before = tracemalloc.get_traced_memory()[0]
                 await reject(2_000)
                 gc.collect()
@@ -330,7 +330,7 @@ async def test_rejected_sends_leave_no_memory_behind(
             tracemalloc.stop()
             answer.set()
         # In one of the rounds the producer may open one more connection, as the broker is silent,
-        # with buffers at both ends in this process.
+        # with buffers at both ends in this process; an earlier one may still warm up.
         assert min(growths) < 16_000, "less than 8 bytes a record: its header alone has more"
         for delivery in kept:
             await delivery
