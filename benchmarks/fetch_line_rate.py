@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import socket
 import time
+from functools import partial
+from io import BufferedIOBase
 from typing import ClassVar
 
 from aioprod.cluster.client import ClusterClient
 from aioprod.protocol.framing import decode_response, encode_request
 from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from aioprod.protocol.record_reader import read_records
-from benchmarks.adapters.line_rate import exchange
+from benchmarks.adapters.line_rate import collect, exchange
 from benchmarks.harness import Cost
 
 VERSION = 11  # names topics, and all brokers support it
@@ -21,7 +23,9 @@ _SOCKET_TIMEOUT_S = 60
 
 
 class FetchLineRate:
-    """Requests data from known offsets, and does not decode what it receives."""
+    """Requests data from known offsets, and does not decode what it receives into memory that it
+    reuses.
+    """
 
     name: ClassVar[str] = "line rate of Fetch"
     client: ClassVar[str] = "line rate"
@@ -43,16 +47,18 @@ class FetchLineRate:
         snapshot = await self._client.refresh_topics([self._topic])
         node = snapshot.nodes[snapshot.topics[self._topic].partitions[0].leader]
         with socket.create_connection((node.host, node.port), _SOCKET_TIMEOUT_S) as connection:
-            requests, size, offset = [], 0, 0
+            requests, size, offset, largest = [], 0, 0, 0
             while offset < records:
                 requests.append(self._request(offset))
                 responses: list[bytes] = []
-                exchange(connection, iter(requests[-1:]), responses)
+                exchange(connection, iter(requests[-1:]), partial(collect, responses))
+                largest = max(largest, len(responses[0]))
                 found = read_records(_data(responses[0]))
                 size += sum(len(record.value or b"") for record in found)
                 offset = found[-1].offset + 1
+            memory = memoryview(bytearray(largest))
             wall, cpu = time.perf_counter(), time.process_time()
-            exchange(connection, iter(requests), responses)
+            exchange(connection, iter(requests), partial(_fill, memory))
             self.cost = Cost(records, time.process_time() - cpu, time.perf_counter() - wall)
         return size
 
@@ -71,6 +77,17 @@ class FetchLineRate:
             topics=[FetchTopic(self._topic, partitions=[partition])],
         )
         return encode_request(request, VERSION, offset, "line-rate")
+
+
+def _fill(memory: memoryview, stream: BufferedIOBase) -> None:
+    """Read a response into memory.
+
+    Raises:
+        RuntimeError: if the connection ends before.
+    """
+    size = int.from_bytes(stream.read(4), "big")
+    if stream.readinto(memory[:size]) != size:
+        raise RuntimeError("the broker has closed the connection")
 
 
 def _data(payload: bytes) -> bytes:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from io import BufferedIOBase
 from typing import ClassVar
 
 from aioprod.cluster.client import ClusterClient
@@ -22,6 +24,8 @@ _REQUEST_TIMEOUT_MS = 30_000
 _SOCKET_TIMEOUT_S = 60
 _IN_FLIGHT = 5
 _MAX_REQUEST_BYTES = 1_048_576
+
+Receive = Callable[[BufferedIOBase], object]
 
 
 class LineRate:
@@ -72,7 +76,11 @@ class LineRate:
                     (snapshot.nodes[leader].host, snapshot.nodes[leader].port), _SOCKET_TIMEOUT_S
                 )
         assert self._socket is not None
-        exchange(self._socket, self._requests.of(load.records), self._answers)
+        exchange(
+            self._socket,
+            self._requests.of(load.records),
+            partial(collect, self._answers),
+        )
 
     async def send_and_wait(self, topic: str, value: bytes, key: bytes | None) -> None:
         raise NotImplementedError
@@ -146,18 +154,23 @@ class Requests:
         )
 
 
-def exchange(connection: socket.socket, requests: Iterator[bytes], responses: list[bytes]) -> None:
-    """Send all requests, with five in flight, and collect the responses."""
+def exchange(connection: socket.socket, requests: Iterator[bytes], receive: Receive) -> None:
+    """Send all requests, with five in flight. ``receive`` is called for each response."""
     with connection.makefile("rb") as stream:
         in_flight = 0
         for request in requests:
             if in_flight == _IN_FLIGHT:
-                responses.append(stream.read(int.from_bytes(stream.read(4), "big")))
+                receive(stream)
                 in_flight -= 1
             connection.sendall(request)
             in_flight += 1
         for _ in range(in_flight):
-            responses.append(stream.read(int.from_bytes(stream.read(4), "big")))
+            receive(stream)
+
+
+def collect(responses: list[bytes], stream: BufferedIOBase) -> None:
+    """Add a response, without its size."""
+    responses.append(stream.read(int.from_bytes(stream.read(4), "big")))
 
 
 def check_response(payload: bytes) -> None:
