@@ -99,6 +99,27 @@ async def test_a_batch_grows_to_largest_batch_size_while_all_requests_are_in_fli
     assert 90 * KIB < max(sizes) <= 100 * KIB
 
 
+async def test_a_full_batch_that_may_not_grow_takes_no_more_memory(broker: EmbeddedCluster) -> None:
+    broker.create_topic("t")
+    async with Producer(
+        broker.bootstrap_servers,
+        batch_size=8 * KIB,
+        linger_ms=60_000,
+        value_serializer=lambda topic, headers, value: value,  # so the fast path is not taken
+    ) as producer:
+        await producer.send_and_wait("t", b"first")
+        kept_back = broker.on(ApiKey.PRODUCE, hold(), times=5)
+        for _ in range(20):  # requests leave in between, as many as may be in flight
+            for _ in range(50):
+                await producer.send("t", b"x" * 100)
+            await asyncio.sleep(0.001)
+        await kept_back.wait()
+        leased = [batch.leased for batch in producer._accumulator.incomplete]
+        assert leased == [8 * KIB] * len(leased) and len(leased) > 10
+        kept_back.release()
+        await producer.flush()
+
+
 async def first_batch_to_a_far_broker(
     broker: EmbeddedCluster, size: int, **settings: Any
 ) -> tuple[int, float]:
