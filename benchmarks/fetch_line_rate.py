@@ -23,8 +23,8 @@ _SOCKET_TIMEOUT_S = 60
 
 
 class FetchLineRate:
-    """Requests data from known offsets, and does not decode what it receives into memory that it
-    reuses.
+    """Requests data from known offsets. Receives all responses into the same memory, and decodes
+    nothing.
     """
 
     name: ClassVar[str] = "line rate of Fetch"

@@ -76,11 +76,7 @@ class LineRate:
                     (snapshot.nodes[leader].host, snapshot.nodes[leader].port), _SOCKET_TIMEOUT_S
                 )
         assert self._socket is not None
-        exchange(
-            self._socket,
-            self._requests.of(load.records),
-            partial(collect, self._answers),
-        )
+        exchange(self._socket, self._requests.of(load.records), partial(collect, self._answers))
 
     async def send_and_wait(self, topic: str, value: bytes, key: bytes | None) -> None:
         raise NotImplementedError

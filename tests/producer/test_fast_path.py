@@ -237,7 +237,7 @@ async def test_a_lone_record_opens_its_batch(
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("key", [None, b"key"])
 async def test_full_batches_are_followed_by_the_next_ones(
-    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, key: bytes | None, partitions: int
+    broker: EmbeddedCluster, key: bytes | None, partitions: int
 ) -> None:
     broker.create_topic("t", partitions)
     async with Producer(broker.bootstrap_servers, batch_size=1_000) as producer:
@@ -258,22 +258,20 @@ async def test_full_batches_are_followed_by_the_next_ones(
 async def test_records_of_other_kinds_join_a_batch(
     broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kinds: list[tuple[bytes | None, list[Any]]] = [
-        (key, headers) for key in (None, b"key") for headers in ([], [("name", b"value")])
+    records: list[tuple[bytes | None, bytes, list[Any]]] = [
+        (key, b"%d" % number, headers)
+        for number in range(25)
+        for key in (None, b"key")
+        for headers in ([], [("name", b"value")])
     ]
     async with Producer(broker.bootstrap_servers, linger_ms=50) as producer:
         await producer.partitions_for("t")
         without_slow_path(producer, monkeypatch)
         sent = [
-            await producer.send(
-                "t", b"%d" % number, *kinds[number % 4][:1], headers=kinds[number % 4][1]
-            )
-            for number in range(100)
+            await producer.send("t", value, key, headers=headers) for key, value, headers in records
         ]
         assert [(await each).offset for each in sent] == list(range(100))
-    assert stored(broker) == [
-        (kinds[number % 4][0], b"%d" % number, kinds[number % 4][1]) for number in range(100)
-    ]
+    assert stored(broker) == records
 
 
 @pytest.mark.virtual_time
