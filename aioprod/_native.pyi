@@ -1,7 +1,7 @@
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from typing import Any
 
-from aioprod.types import ConsumerRecord, Header, RecordMetadata
+from aioprod.types import ConsumerRecord, Header, RecordMetadata, TopicPartition
 
 class CutRecords:
     left: int
@@ -17,6 +17,18 @@ def cut_records(
     blocks: Mapping[bytes, tuple[Header, ...]],
     /,
 ) -> CutRecords | None: ...
+def cut_batches(
+    tp: TopicPartition,
+    data: bytes | bytearray | memoryview,
+    place: int,
+    most: int,
+    start: int,
+    crcs: int,
+    every: bool,
+    blocks: Mapping[bytes, tuple[Header, ...]],
+    /,
+) -> tuple[CutRecords, int, int, int] | None: ...
+def batch_places(data: bytes | bytearray | memoryview, /) -> list[int]: ...
 def murmur2(key: bytes, /) -> int: ...
 def parse_records(
     body: bytes | bytearray | memoryview, count: int, base_timestamp: int, /

@@ -21,6 +21,8 @@ static PyMethodDef methods[] = {
     {"parse_records", parse_records, METH_VARARGS, parse_records_doc},
     {"record_starts", record_starts, METH_VARARGS, record_starts_doc},
     {"cut_records", cut_records, METH_VARARGS, cut_records_doc},
+    {"cut_batches", cut_batches, METH_VARARGS, cut_batches_doc},
+    {"batch_places", batch_places, METH_O, batch_places_doc},
     {"key_partitions", key_partitions, METH_VARARGS, key_partitions_doc},
     {"row_digest", row_digest, METH_VARARGS, row_digest_doc},
     {"join_batch", join_batch, METH_VARARGS, join_batch_doc},

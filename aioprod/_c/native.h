@@ -14,6 +14,8 @@ PyObject *murmur2(PyObject *module, PyObject *key);
 PyObject *parse_records(PyObject *module, PyObject *args);
 PyObject *record_starts(PyObject *module, PyObject *args);
 PyObject *cut_records(PyObject *module, PyObject *args);
+PyObject *cut_batches(PyObject *module, PyObject *args);
+PyObject *batch_places(PyObject *module, PyObject *data);
 
 PyObject *key_partitions(PyObject *module, PyObject *args);
 PyObject *row_digest(PyObject *module, PyObject *args);
@@ -33,6 +35,13 @@ typedef struct {
  * exception. The memory is the caller's. */
 int put_header(char *batch, Py_ssize_t size, const Header *header);
 
+/* The checksum of a batch, which is whole but for it; -1 with an exception. The memory is the
+ * caller's. */
+int64_t checksum_of(const unsigned char *batch, Py_ssize_t size);
+
+/* Import a name once; -1 with an exception. */
+int import_once(const char *module, const char *name, PyObject **object);
+
 /* Make a type, unless an earlier execution of the module has made it; -1 with an exception. */
 int make_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type);
 
@@ -48,7 +57,8 @@ int add_fast_path(PyObject *module);
 int add_send_method(PyObject *module);
 int add_produce(PyObject *module);
 
-extern const char murmur2_doc[], parse_records_doc[], cut_records_doc[],
+extern const char murmur2_doc[], parse_records_doc[], cut_records_doc[], cut_batches_doc[],
+    batch_places_doc[],
     key_partitions_doc[], row_digest_doc[], join_batch_doc[], join_request_doc[],
     read_places_doc[], record_starts_doc[];
 

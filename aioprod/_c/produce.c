@@ -1,9 +1,9 @@
 /* Batches and Produce requests around encoded records, and responses to them without errors, as
  * aioprod/protocol/record_batch.py, produce_encoder.py and produce_decoder.py have them.
  */
+#include "batch.h"
 #include "varint.h"
 
-enum { LOG_OVERHEAD = 12, CHECKED_FROM = 21, MAGIC = 2 };
 enum { FIRST_FLEXIBLE = 9, FIRST_TOPIC_ID = 13, LAST_VERSION = 13 };
 enum { PRODUCE = 0, LONGEST_STRING = 0x7fff, PARTITION_SIZE = 33 };
 
@@ -61,22 +61,18 @@ copy_pieces(PyObject *pieces, unsigned char *at, Py_ssize_t room)
     return 0;
 }
 
-/* Put the checksum of a batch, which is whole but for it. The memory is the caller's. */
-static int
-put_checksum(char *batch, Py_ssize_t size)
+int64_t
+checksum_of(const unsigned char *batch, Py_ssize_t size)
 {
-    PyObject *checked
-        = PyMemoryView_FromMemory(batch + CHECKED_FROM, size - CHECKED_FROM, PyBUF_READ);
+    PyObject *checked = PyMemoryView_FromMemory((char *)batch + CHECKED_FROM, size - CHECKED_FROM,
+                                                PyBUF_READ);
     PyObject *given = checked == NULL ? NULL : PyObject_CallFunctionObjArgs(crc32c, checked, NULL);
     Py_XDECREF(checked);
     if (given == NULL)
         return -1;
     unsigned long crc = PyLong_AsUnsignedLong(given);
     Py_DECREF(given);
-    if (crc == (unsigned long)-1 && PyErr_Occurred())
-        return -1;
-    put_number((unsigned char *)batch + CHECKED_FROM - 4, (int64_t)crc, 4);
-    return 0;
+    return crc == (unsigned long)-1 && PyErr_Occurred() ? -1 : (int64_t)crc;
 }
 
 int
@@ -94,7 +90,11 @@ put_header(char *batch, Py_ssize_t size, const Header *header)
     at = put_number(at, header->producer_epoch, 2);
     at = put_number(at, header->base_sequence, 4);
     put_number(at, header->record_count, 4);
-    return put_checksum(batch, size);
+    int64_t crc = checksum_of((unsigned char *)batch, size);
+    if (crc < 0)
+        return -1;
+    put_number((unsigned char *)batch + CRC_AT, crc, 4);
+    return 0;
 }
 
 const char join_batch_doc[] = "join_batch(body, base_offset, leader_epoch, attributes, "
@@ -451,7 +451,7 @@ read_places(PyObject *module, PyObject *args)
 
 /* -- the module's part -------------------------------------------------------------------------- */
 
-static int
+int
 import_once(const char *module, const char *name, PyObject **found)
 {
     PyObject *imported = *found == NULL ? PyImport_ImportModule(module) : NULL;

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence, Sized
+from itertools import chain
 from typing import Any, cast
 
 from aioprod.consumer.readable_batches import AbortedBatches, ReadableBatches, end_of
@@ -17,6 +18,7 @@ from aioprod.preparation import NotPrepared
 from aioprod.protocol.batch_cursor import Batch
 from aioprod.protocol.old_formats import in_current_format
 from aioprod.protocol.primitives import BytesLike
+from aioprod.protocol.record_batch import read_header
 from aioprod.types import ConsumerRecord
 
 
@@ -42,6 +44,7 @@ class FetchedData:
     """
 
     __slots__ = (
+        "_as_columns",
         "_batches",
         "_converted",
         "_converter",
@@ -80,7 +83,9 @@ class FetchedData:
         self._converter = converter
         self._open: deque[OpenBatch] = deque()
         self._converted = 0  # how many of these records, from the first on, are converted
-        self._opened: deque[Batch] = deque()  # batches that may have records from the position on
+        # The last offset and the places of batches that may have records from the position on.
+        self._opened: deque[tuple[int, Sequence[int]]] = deque()
+        self._as_columns: list[Batch] = []  # the batches that were read as columns last
         self._preparation = Preparation()
         self._failure: BaseException | None = None
         if old_format is not None:
@@ -103,7 +108,7 @@ class FetchedData:
         """
         if not self._open:
             self._opened.clear()
-        while self._opened and self._opened[0][0].last_offset < self.position.offset:
+        while self._opened and self._opened[0][0] < self.position.offset:
             self._opened.popleft()
         if self._converted:
             taken = self._take_raw(min(limit, self._converted))
@@ -161,6 +166,7 @@ class FetchedData:
         """Release the bytes: no more records will be taken."""
         self._data = self.memory = b""
         self._opened.clear()
+        self._as_columns.clear()
         self._stop(None)
 
     # -- records -----------------------------------------------------------------------------------
@@ -185,7 +191,12 @@ class FetchedData:
         return Records(taken)
 
     def _open_next(self) -> OpenBatch | None:
-        """Open the next batch that has records to return; return None at the end of the data."""
+        """Open the next batches that have records to return; return None at the end of the data."""
+        if (run := self._batches.open_run(self.state.tp, self.position.offset)) is not None:
+            records, places = run
+            self._open.append(records)
+            self._opened.append((self._batches.end.offset - 1, places))
+            return records
         while (found := self._next_batch()) is not None:
             header, place = found
             try:
@@ -195,7 +206,7 @@ class FetchedData:
                 return None
             if batch.left:
                 self._open.append(batch)
-                self._opened.append(found)
+                self._opened.append((header.last_offset, (place,)))
                 return batch
             self.position = self._batches.end
         return None
@@ -215,10 +226,16 @@ class FetchedData:
     def _close_batches(self) -> None:
         """Go back to the batches that have unreturned records; they will be read as columns."""
         if self._open:
+            places = chain.from_iterable(places for _, places in self._opened)
             self._batches.put_back(
-                batch for batch in self._opened if batch[0].last_offset >= self.position.offset
+                (header, place)
+                for header, place in ((read_header(self._data, place), place) for place in places)
+                if header.last_offset >= self.position.offset
+                and not header.is_control
+                and header.record_count
             )
         self._open.clear()
+        self._opened.clear()
         self._converted = 0
 
     def _next_columns(self, limit: int) -> list[Any]:
@@ -227,12 +244,12 @@ class FetchedData:
         """
         while True:
             begin, count = self.position, 0
-            self._opened.clear()
+            self._as_columns.clear()
             while count < limit and (batch := self._next_batch()) is not None:
-                self._opened.append(batch)
+                self._as_columns.append(batch)
                 count += batch[0].record_count
                 self.position = self._batches.end
-            if not self._opened:
+            if not self._as_columns:
                 return []
             if parts := self._columns(begin):
                 return parts
@@ -247,11 +264,11 @@ class FetchedData:
             self._data = bytes(self._data)
         tp, data = self.state.tp, self._data
         try:
-            return list(rows_of_batches(tp, data, self._opened, begin.offset))
+            return list(rows_of_batches(tp, data, self._as_columns, begin.offset))
         except CorruptRecordError:
             self.position = begin
         parts: list[Any] = []
-        for batch in self._opened:
+        for batch in self._as_columns:
             try:
                 parts += rows_of_batches(tp, data, [batch], begin.offset)
             except CorruptRecordError as error:
@@ -264,10 +281,10 @@ class FetchedData:
         """Stop before a row that can't be converted, or not yet."""
         rest = [
             batch
-            for batch in self._opened
+            for batch in self._as_columns
             if unread.offset <= batch[0].last_offset < self.position.offset
         ]
-        self._opened.clear()
+        self._as_columns.clear()
         self.position = Position(unread.offset, rest[0][0].partition_leader_epoch)
         if isinstance(unread.error, NotPrepared):
             self._batches.put_back(rest)

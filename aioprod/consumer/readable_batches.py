@@ -7,17 +7,23 @@ from __future__ import annotations
 import heapq
 import struct
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
+from aioprod.consumer.records import OpenBatch, cut_batches
 from aioprod.consumer.subscription import Position
 from aioprod.errors import CorruptRecordError
 from aioprod.protocol.batch_cursor import Batch, BatchCursor
 from aioprod.protocol.messages.fetch import AbortedTransaction
 from aioprod.protocol.primitives import BytesLike
 from aioprod.protocol.record_batch import LOG_OVERHEAD, BatchHeader
+from aioprod.protocol.record_headers import HeaderBlocks
 from aioprod.protocol.record_reader import read_batch_records
+from aioprod.types import TopicPartition
 
 _ABORT_MARKER = 0
+# Batches up to this number of bytes are opened at once, so that their records are still in the
+# processor's cache when they are made. A batch alone takes 7 us, ten at once take 1 us each.
+_RUN_BYTES = 128 << 10
 
 
 class ReadableBatches:
@@ -55,8 +61,9 @@ class ReadableBatches:
         cursor = BatchCursor(data, start.offset, check_crcs=check_crcs)
         last = cursor.last_header()
         self.following: Position | None = None if last is None else end_of(last)
-        self._cursor: Iterator[Batch] = iter(cursor)
+        self._cursor = cursor
         self._again: deque[Batch] = deque()
+        self._in_runs = True
         self._ended = False
 
     def next(self) -> Batch | None:
@@ -66,10 +73,10 @@ class ReadableBatches:
             CorruptRecordError: if a batch can't be read, after the batches before it.
         """
         if self._again:
-            batch = self._again.popleft()
-            self.end = end_of(batch[0])
-            return batch
-        for batch in self._cursor:
+            again = self._again.popleft()
+            self.end = end_of(again[0])
+            return again
+        while (batch := self._cursor.next()) is not None:
             header, place = batch
             self.unread_bytes = self._size - place - LOG_OVERHEAD - header.batch_length
             self.passed = end_of(header)
@@ -87,6 +94,35 @@ class ReadableBatches:
             )
         return None
 
+    def open_run(self, tp: TopicPartition, start: int) -> tuple[OpenBatch, list[int]] | None:
+        """Open the next batches at once, as far as they need nothing but checks; None if that is
+        not possible, or none has records from the offset ``start`` on.
+
+        Returns:
+            Their records, and where each of them begins.
+        """
+        if self._again or not self._in_runs:
+            return None
+        cursor, aborted = self._cursor, self._aborted
+        found = cut_batches(
+            tp,
+            self._data,
+            cursor.place,
+            _RUN_BYTES,
+            start,
+            cursor.unchecked_until,
+            aborted is None or aborted.none_left,
+            HeaderBlocks(),
+        )
+        if found is None:
+            self._in_runs = False  # the next ones would be compressed, too, or this is Python only
+            return None
+        records, count, offset, leader_epoch = found
+        self.end = self.passed = Position(offset, leader_epoch)
+        places = cursor.pass_over(count)
+        self.unread_bytes = self._size - cursor.place
+        return records, places
+
     def put_back(self, batches: Iterable[Batch]) -> None:
         """Return these batches, in their order, before any others."""
         self._again.extendleft(reversed([*batches]))
@@ -94,7 +130,7 @@ class ReadableBatches:
     def stop(self) -> None:
         """Release the data, and return no more batches."""
         self._data = b""
-        self._cursor = iter(())
+        self._cursor = BatchCursor(b"", 0, check_crcs=False)
         self._again.clear()
         self._ended = True
 
@@ -112,6 +148,11 @@ class AbortedBatches:
         self._coming = [(item.first_offset, item.producer_id) for item in aborted]
         heapq.heapify(self._coming)
         self._open: set[int] = set()
+
+    @property
+    def none_left(self) -> bool:
+        """Whether none of the following batches is of an aborted transaction."""
+        return not (self._coming or self._open)
 
     def contains(self, data: BytesLike, place: int, header: BatchHeader) -> bool:
         """Return whether to skip a batch. Must be called for each batch, in the order of the log.

@@ -214,6 +214,33 @@ def cut_records(
     return None
 
 
+@accelerated
+def cut_batches(
+    tp: TopicPartition,
+    data: BytesLike,
+    place: int,
+    most: int,
+    start: int,
+    crcs: int,
+    every: bool,
+    blocks: Mapping[bytes, tuple[Header, ...]],
+    /,
+) -> tuple[OpenBatch, int, int, int] | None:
+    """Return None, so that each batch is read alone. The accelerator replaces this function. It
+    opens the batches from byte ``place`` on, up to the first one that is compressed or not valid,
+    and returns their records, their number, and the offset after the last one with its leader
+    epoch; None if none has a record to return.
+
+    Args:
+        most: open no more batches after this number of bytes.
+        start: skip the records before this offset.
+        crcs: verify the checksums of the batches that begin before this byte.
+        every: whether to open the batches of transactions, too; their markers are skipped.
+        blocks: decodes headers.
+    """
+    return None
+
+
 class ColumnBatch:
     """A batch that was read as columns."""
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from aioprod.errors import CorruptRecordError
+from aioprod.native import accelerated
 from aioprod.protocol.primitives import BytesLike
 from aioprod.protocol.record_batch import (
     HEADER_SIZE,
@@ -44,13 +45,14 @@ class BatchCursor:
         check_crcs: whether to verify checksums.
     """
 
-    __slots__ = ("_asked", "_check_crcs", "_data", "_last", "_places")
+    __slots__ = ("_asked", "_check_crcs", "_data", "_index", "_last", "_places")
 
     def __init__(self, data: BytesLike, asked: int, *, check_crcs: bool) -> None:
         self._data = data
         self._asked = asked
         self._check_crcs = check_crcs
-        self._places = list(batch_places(data))
+        self._places = batch_places(data)
+        self._index = 0  # of the next batch
         # The last batch's header, or why it is corrupt; set once it was checked.
         self._last: BatchHeader | str | None = None
 
@@ -68,39 +70,68 @@ class BatchCursor:
                 self._last = str(error)  # the error itself would keep the data alive
         return None if isinstance(self._last, str) else self._last
 
+    @property
+    def place(self) -> int:
+        """The index of the next batch's first byte; the size of the data after the last one."""
+        index, places = self._index, self._places
+        return places[index] if index < len(places) else len(self._data)
+
+    @property
+    def unchecked_until(self) -> int:
+        """The checksums of the batches before this byte, from the next batch on, are not verified
+        yet, and have to be.
+        """
+        if not self._check_crcs:
+            return 0
+        return self._places[-1] if isinstance(self._last, BatchHeader) else len(self._data)
+
+    def next(self) -> Batch | None:
+        """Return the next complete batch; None at the end.
+
+        Raises:
+            CorruptRecordError: if it fails its checks.
+        """
+        data, index, places = self._data, self._index, self._places
+        if index == len(places):
+            return None
+        place = places[index]
+        known = self._last if index + 1 == len(places) else None
+        if isinstance(known, str):
+            raise CorruptRecordError(known)
+        header = known or checked_header(data, place, self._check_crcs)
+        base = header.base_offset
+        last = base + header.last_offset_delta
+        if last < self._asked:
+            raise CorruptRecordError(
+                f"batch of offsets {base} to {last} before offset {self._asked}"
+            )
+        # Checked before the records are returned, which moves the position.
+        following = place + LOG_OVERHEAD + header.batch_length
+        if len(data) - following >= _BASE_OFFSET.size:
+            (after,) = _BASE_OFFSET.unpack_from(data, following)
+            if after <= last:
+                raise CorruptRecordError(
+                    f"batch of offsets {base} to {last} before one at offset {after}"
+                )
+        self._index += 1
+        return header, place
+
+    def pass_over(self, count: int) -> list[int]:
+        """Go on after ``count`` batches that were checked as :meth:`next` does, and return where
+        they begin.
+        """
+        first = self._index
+        self._index += count
+        return self._places[first : self._index]
+
     def __iter__(self) -> Iterator[Batch]:
         """Yield the complete batches.
 
         Raises:
             CorruptRecordError: if a batch fails its checks, after the batches before it.
         """
-        data, check_crcs, least = self._data, self._check_crcs, 0
-        size, last_place = len(data), self._places[-1] if self._places else -1
-        for place in self._places:
-            known = self._last if place == last_place else None
-            if isinstance(known, str):
-                raise CorruptRecordError(known)
-            header = known or checked_header(data, place, check_crcs)
-            base = header.base_offset
-            last = base + header.last_offset_delta
-            if last < self._asked:
-                raise CorruptRecordError(
-                    f"batch of offsets {base} to {last} before offset {self._asked}"
-                )
-            if base < least:
-                raise CorruptRecordError(
-                    f"batch at offset {base} after one that ends at {least - 1}"
-                )
-            # Checked before the records are returned, which moves the position.
-            following = place + LOG_OVERHEAD + header.batch_length
-            if size - following >= _BASE_OFFSET.size:
-                (after,) = _BASE_OFFSET.unpack_from(data, following)
-                if after <= last:
-                    raise CorruptRecordError(
-                        f"batch of offsets {base} to {last} before one at offset {after}"
-                    )
-            least = last + 1
-            yield header, place
+        while (batch := self.next()) is not None:
+            yield batch
 
 
 def iter_batches(data: BytesLike, *, check_crc: bool = True) -> Iterator[Batch]:
@@ -113,24 +144,27 @@ def iter_batches(data: BytesLike, *, check_crc: bool = True) -> Iterator[Batch]:
         yield checked_header(data, place, check_crc), place
 
 
-def batch_places(data: BytesLike) -> Iterator[int]:
-    """Yield the index of the first byte of each batch.
+@accelerated
+def batch_places(data: BytesLike, /) -> list[int]:
+    """Return the index of the first byte of each batch.
 
     Only lengths are read. Brokers truncate a response at a byte limit, so an incomplete last batch
     is left out. Messages of an old format after batches are also left out: the next fetch begins
-    with them, and converts them. The iteration ends after a batch with an impossible length, which
-    fails its checks.
+    with them, and converts them. A batch with an impossible length, which fails its checks, is the
+    last one.
     """
+    places: list[int] = []
     position, size = 0, len(data)
     while position + HEADER_SIZE <= size:
         (length,) = _LENGTH.unpack_from(data, position)
         following = position + LOG_OVERHEAD + length
         if following > size or (position and data[position + MAGIC_OFFSET] in OLD_FORMATS):
-            return
-        yield position
+            break
+        places.append(position)
         if length < HEADER_SIZE - LOG_OVERHEAD:
-            return
+            break
         position = following
+    return places
 
 
 def checked_header(data: BytesLike, place: int, check_crc: bool) -> BatchHeader:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
+from aioprod import native
 from aioprod.codecs import Codec
 from aioprod.column_serialization import DecodedColumn
 from aioprod.consumer.fetched_data import FetchedData
@@ -133,6 +134,8 @@ def test_bytes_are_checksummed_once_and_headers_parsed_once(
     assert data.following == Position(50, EPOCH)
     assert read(data) == 50
     assert data.position == Position(50, EPOCH)
+    if native.in_use and read is not by_columns:  # the accelerator reads all but the last one
+        places, batches = places[-1:], batches[-1:]
     assert sorted(counted.parsed) == places
     assert sum(counted.checked) == sum(len(each) - 21 for each in batches)
 
@@ -147,8 +150,9 @@ def test_the_last_batch_is_checked_once_if_it_is_corrupt(monkeypatch: pytest.Mon
     assert len(data.take(10)) == 1
     with pytest.raises(CorruptRecordError, match=r"t-0 at offset 1: .*checksum"):
         data.take(10)
-    assert counted.parsed == [len(first), 0]
-    assert sum(counted.checked) == len(broken) - 2 * 21
+    places = [len(first)] if native.in_use else [len(first), 0]
+    assert counted.parsed == places
+    assert sum(counted.checked) == len(places) * (len(first) - 21)
 
 
 def test_corrupt_data_is_released() -> None:

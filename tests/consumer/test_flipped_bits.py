@@ -308,6 +308,7 @@ def test_a_share_consumer_skips_no_acquired_record(name: str) -> None:
 CALLERS = {
     "read_header": {
         "protocol/batch_cursor.py",  # checked_header
+        "consumer/fetched_data.py",  # of batches that were opened before
         "testing/broker/partition.py",
         "testing/broker/log.py",  # its own log
         "testing/broker/handlers/produce.py",
@@ -329,6 +330,7 @@ CALLERS = {
         "consumer/records.py",
     },
     "body_columns": {"protocol/record_reader.py", "consumer/records.py"},
+    "cut_batches": {"consumer/readable_batches.py"},
     "open_batch": {"consumer/fetched_data.py", "consumer/share/requests.py"},
     "read_columns": {"protocol/record_reader.py"},
     "read_batch_records": {

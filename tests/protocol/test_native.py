@@ -20,6 +20,7 @@ from aioprod import native
 from aioprod.consumer import records as records  # has cut_records
 from aioprod.producer import arrow_partitions as arrow_partitions  # has key_partitions
 from aioprod.producer import fast_path as fast_path  # has FastPath; imports the other types
+from aioprod.producer import producer as producer  # has SendMethod
 from aioprod.protocol import arrow_digest as arrow_digest  # has row_digest
 from aioprod.protocol import arrow_reader as arrow_reader  # has record_starts
 from aioprod.protocol import arrow_records as arrow_records  # has ColumnBatches
