@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections import deque
+from collections.abc import AsyncIterator, Callable
 from types import ModuleType
 from typing import TypeVar, cast
 
@@ -21,6 +22,7 @@ __all__ = ["in_use", "reason_not_in_use"]
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 _Type = TypeVar("_Type")
+_Item = TypeVar("_Item")
 
 
 def _load() -> tuple[ModuleType | None, str]:
@@ -76,3 +78,22 @@ def without_coroutine(send: _Function) -> _Function:
     if _module is None or sys.version_info >= (3, 12):
         return send
     return cast("_Function", _module.SendMethod(send))
+
+
+def stream_of(
+    consumer: AsyncIterator[_Item], records: deque[_Item], anext_of_class: Callable[..., object]
+) -> AsyncIterator[_Item]:
+    """Return what ``async for`` asks for the records of a consumer: the consumer itself; or, if the
+    accelerator is in use and no subclass has its own ``__anext__``, what needs no coroutine for a
+    record that is in ``records``.
+
+    Only for Python 3.11, as above.
+    """
+    if _module is None or sys.version_info >= (3, 12):
+        return consumer
+    if type(consumer).__anext__ is not anext_of_class:
+        return consumer
+    return cast("AsyncIterator[_Item]", _module.RecordStream(consumer, records))
+
+
+python_sources["RecordStream"] = stream_of

@@ -85,6 +85,7 @@ static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, add_deliveries},
     {Py_mod_exec, add_fast_path},
     {Py_mod_exec, add_send_method},
+    {Py_mod_exec, add_record_stream},
     {Py_mod_exec, add_produce},
     {0, NULL},
 };

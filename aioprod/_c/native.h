@@ -55,6 +55,7 @@ int add_fields(PyObject *module);
 int add_deliveries(PyObject *module);
 int add_fast_path(PyObject *module);
 int add_send_method(PyObject *module);
+int add_record_stream(PyObject *module);
 int add_produce(PyObject *module);
 
 extern const char murmur2_doc[], parse_records_doc[], cut_records_doc[], cut_batches_doc[],

@@ -1,12 +1,9 @@
 /* `Producer.send` without a coroutine for a record that gets its place at once.
  *
  * A SendMethod stands for the method in Python, a coroutine function, and looks like it. Calling it
- * returns a SendCall, which does what the coroutine would do, when it is awaited: it asks the fast
- * path to take the record, and if that can't, it runs the coroutine.
- *
- * It is for Python 3.11, whose interpreter gets results by `am_send` from any type: see native.py. */
+ * returns a SendCall, which has the fast path take the record. */
 #include "fields.h"
-#include "owned.h"
+#include "lazy_call.h"
 
 #include <stddef.h>
 #include <structmember.h>
@@ -30,39 +27,32 @@ typedef struct {
 } SendMethod;
 
 typedef struct {
-    PyObject_HEAD
-    PyObject *function, *producer;
+    LazyCall call;
+    PyObject *producer;
     PyObject *given[PARAMETERS]; /* NULL if it was not given */
-    PyObject *coroutine;         /* once it is needed */
-    int is_begun;
 } SendCall;
 
 static PyTypeObject *send_method_type, *send_call_type;
-/* The memory of a call that has ended, for the next one: most are awaited at once. */
 static PyObject *spare_call;
 static PyObject *producer_class; /* the first one seen: see of_class() */
 static PyObject *names[PARAMETERS], *fast_path_name, *no_headers, *bound_method;
 
 /* -- the call ----------------------------------------------------------------------------------- */
 
-/* Make the coroutine of a call: 0, or -1 with an exception. The garbage collector visits the call
- * from now on, as the coroutine may lead to the task that awaits it. */
-static int
-make_coroutine(SendCall *self)
+static PyObject *
+make_coroutine(LazyCall *call)
 {
-    PyObject *args = PyTuple_Pack(1, self->producer), *named = PyDict_New();
+    SendCall *self = (SendCall *)call;
+    PyObject *args = PyTuple_Pack(1, self->producer), *named = PyDict_New(), *coroutine = NULL;
     int failed = args == NULL || named == NULL;
     for (int at = 0; !failed && at < PARAMETERS; at++)
         if (self->given[at] != NULL)
             failed = PyDict_SetItem(named, names[at], self->given[at]) < 0;
     if (!failed)
-        self->coroutine = PyObject_Call(self->function, args, named);
+        coroutine = PyObject_Call(call->function, args, named);
     Py_XDECREF(args);
     Py_XDECREF(named);
-    if (self->coroutine == NULL)
-        return -1;
-    PyObject_GC_Track((PyObject *)self);
-    return 0;
+    return coroutine;
 }
 
 /* A new reference. */
@@ -77,8 +67,9 @@ fast_path_of(PyObject *producer)
 
 /* Have the fast path take the record. Return its delivery; None if it can't. */
 static PyObject *
-take_at_once(SendCall *self)
+take_at_once(LazyCall *call)
 {
+    SendCall *self = (SendCall *)call;
     PyObject **given = self->given;
     if (given[PARTITION_KEY] != NULL && given[PARTITION_KEY] != Py_None)
         Py_RETURN_NONE;
@@ -98,207 +89,18 @@ take_at_once(SendCall *self)
     return delivery;
 }
 
-static PySendResult
-send_to_call(PyObject *object, PyObject *sent, PyObject **returned)
-{
-    SendCall *self = (SendCall *)object;
-    *returned = NULL;
-    if (!self->is_begun) {
-        if (sent != Py_None) {
-            PyErr_SetString(PyExc_TypeError,
-                            "can't send non-None value to a just-started coroutine");
-            return PYGEN_ERROR;
-        }
-        self->is_begun = 1;
-        PyObject *delivery = take_at_once(self);
-        if (delivery == NULL)
-            return PYGEN_ERROR;
-        if (delivery != Py_None) {
-            *returned = delivery;
-            return PYGEN_RETURN;
-        }
-        Py_DECREF(delivery);
-        if (make_coroutine(self) < 0)
-            return PYGEN_ERROR;
-    }
-    if (self->coroutine == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "cannot reuse already awaited coroutine");
-        return PYGEN_ERROR;
-    }
-    return PyIter_Send(self->coroutine, sent, returned);
-}
-
-static PyObject *
-send(PyObject *object, PyObject *sent)
-{
-    PyObject *returned;
-    PySendResult kind = send_to_call(object, sent, &returned);
-    return kind == PYGEN_RETURN ? stop_with(returned) : returned;
-}
-
-static PyObject *
-next_of_call(PyObject *object)
-{
-    return send(object, Py_None);
-}
-
-/* Have the coroutine do what the call does not do itself. */
-static PyObject *
-pass_on(PyObject *object, const char *method, PyObject *args)
-{
-    SendCall *self = (SendCall *)object;
-    if (!self->is_begun) {
-        self->is_begun = 1;
-        if (make_coroutine(self) < 0)
-            return NULL;
-    }
-    if (self->coroutine == NULL) { /* as a coroutine that has ended */
-        if (method[0] == 'c')
-            Py_RETURN_NONE;
-        PyErr_SetString(PyExc_RuntimeError, "cannot reuse already awaited coroutine");
-        return NULL;
-    }
-    PyObject *function = PyObject_GetAttrString(self->coroutine, method);
-    PyObject *answer = function == NULL ? NULL : PyObject_Call(function, args, NULL);
-    Py_XDECREF(function);
-    return answer;
-}
-
-static PyObject *
-throw_into(PyObject *object, PyObject *args)
-{
-    return pass_on(object, "throw", args);
-}
-
-static PyObject *
-pass_on_without_arguments(PyObject *object, const char *method)
-{
-    PyObject *none = PyTuple_New(0);
-    PyObject *answer = none == NULL ? NULL : pass_on(object, method, none);
-    Py_XDECREF(none);
-    return answer;
-}
-
-static PyObject *
-close_call(PyObject *object, PyObject *unused)
-{
-    (void)unused;
-    return pass_on_without_arguments(object, "close");
-}
-
-/* For callers of __await__() in Python, who iterate over what it returns. */
-static PyObject *
-await_call(PyObject *object, PyObject *unused)
-{
-    (void)unused;
-    return pass_on_without_arguments(object, "__await__");
-}
-
-/* The attributes of a coroutine, for what asyncio and debuggers show of a task. */
-static PyObject *
-get_of_coroutine(PyObject *object, void *name)
-{
-    PyObject *coroutine = ((SendCall *)object)->coroutine;
-    if (coroutine != NULL)
-        return PyObject_GetAttrString(coroutine, name);
-    return strcmp(name, "cr_running") == 0 ? PyBool_FromLong(0) : Py_NewRef(Py_None);
-}
-
-static PyObject *
-get_of_function(PyObject *object, void *name)
-{
-    return PyObject_GetAttrString(((SendCall *)object)->function, name);
-}
-
-static PyObject *
-show_call(PyObject *object)
-{
-    PyObject *name = PyObject_GetAttrString(((SendCall *)object)->function, "__qualname__");
-    PyObject *text
-        = name == NULL ? NULL : PyUnicode_FromFormat("<coroutine object %S at %p>", name, object);
-    Py_XDECREF(name);
-    return text;
-}
-
-/* Python warns of a coroutine that was never awaited. */
-static void
-warn_of_no_await(SendCall *self)
-{
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    if (make_coroutine(self) < 0)
-        PyErr_WriteUnraisable(self->function);
-    else {
-        PyObject_GC_UnTrack((PyObject *)self); /* the warning may run the garbage collector */
-        Py_CLEAR(self->coroutine);
-    }
-    PyErr_Restore(type, value, traceback);
-}
-
-VISITS_OBJECTS(SendCall, function, coroutine)
-
-static void
-free_call(PyObject *object)
-{
-    SendCall *self = (SendCall *)object;
-    if (!self->is_begun)
-        warn_of_no_await(self);
-    PyObject_GC_UnTrack(object);
-    clear_SendCall(object);
-    if (spare_call == NULL)
-        spare_call = object;
-    else
-        PyObject_GC_Del(object);
-    Py_DECREF(send_call_type);
-}
-
-static SendCall *
-new_call(void)
-{
-    PyObject *object = spare_call;
-    if (object == NULL)
-        return PyObject_GC_New(SendCall, send_call_type);
-    spare_call = NULL;
-    return (SendCall *)PyObject_Init(object, send_call_type);
-}
-
-static PyMethodDef call_methods[] = {
-    {"send", send, METH_O, NULL},
-    {"throw", throw_into, METH_VARARGS, NULL},
-    {"close", close_call, METH_NOARGS, NULL},
-    {"__await__", await_call, METH_NOARGS | METH_COEXIST, NULL},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyGetSetDef call_getset[] = {
-    {"__name__", get_of_function, NULL, NULL, "__name__"},
-    {"__qualname__", get_of_function, NULL, NULL, "__qualname__"},
-    {"cr_code", get_of_function, NULL, NULL, "__code__"},
-    {"cr_await", get_of_coroutine, NULL, NULL, "cr_await"},
-    {"cr_frame", get_of_coroutine, NULL, NULL, "cr_frame"},
-    {"cr_origin", get_of_coroutine, NULL, NULL, "cr_origin"},
-    {"cr_running", get_of_coroutine, NULL, NULL, "cr_running"},
-    {NULL, NULL, NULL, NULL, NULL},
-};
+static const LazyKind send_call_kind
+    = {take_at_once, make_coroutine, 1 + PARAMETERS, &send_call_type, &spare_call};
 
 static PyType_Slot call_slots[] = {
-    {Py_tp_methods, call_methods},
-    {Py_tp_getset, call_getset},
-    {Py_tp_repr, show_call},
-    {Py_tp_iternext, next_of_call},
-    {Py_am_await, PyObject_SelfIter},
-    {Py_am_send, send_to_call},
-    {Py_tp_traverse, visit_SendCall},
-    {Py_tp_clear, clear_SendCall},
-    {Py_tp_dealloc, free_call},
+    LAZY_CALL_SLOTS,
     {0, NULL},
 };
 
 static PyType_Spec call_spec = {
     .name = "aioprod._native.SendCall",
     .basicsize = sizeof(SendCall),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION
-             | Py_TPFLAGS_IMMUTABLETYPE,
+    .flags = LAZY_CALL_FLAGS,
     .slots = call_slots,
 };
 
@@ -360,15 +162,12 @@ call_method(PyObject *object, PyObject *const *args, size_t counted, PyObject *n
     PyObject *given[PARAMETERS];
     if (count == 0 || !sort_arguments(args + 1, count - 1, named, given))
         return call_function_of(self, args, count, named);
-    SendCall *call = new_call();
+    SendCall *call = (SendCall *)new_lazy_call(&send_call_kind, self->function);
     if (call == NULL)
         return NULL;
-    call->function = Py_NewRef(self->function);
     call->producer = Py_NewRef(args[0]);
     for (int at = 0; at < PARAMETERS; at++)
         call->given[at] = Py_XNewRef(given[at]);
-    call->coroutine = NULL;
-    call->is_begun = 0;
     return (PyObject *)call;
 }
 

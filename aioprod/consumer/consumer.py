@@ -8,7 +8,7 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, cast, overload
 
 from aioprod.arguments import check_listed_topics, check_sources
@@ -23,6 +23,7 @@ from aioprod.consumer.lifecycle import CLOSE_TIMEOUT_MS
 from aioprod.consumer.rebalance_listener import RebalanceListener
 from aioprod.consumer.state import ConsumerState
 from aioprod.misuse import CONSUMER_OF_OTHERS, names_cures, refused_argument
+from aioprod.native import stream_of
 from aioprod.public_module import Uncopyable, set_module
 from aioprod.serializing import AnyDeserializer, K, Reads, V
 from aioprod.types import (
@@ -50,8 +51,7 @@ class Consumer(Uncopyable, Generic[K_co, V_co]):
     ``async for``, :meth:`getone` and :meth:`getmany` return records; those of one partition are in
     order. Records are fetched ahead in the background. The constructor needs no event loop. A
     consumer belongs to one task at a time: other tasks may call only :meth:`wakeup`,
-    :meth:`close` and methods that do not wait. All times are in milliseconds and all sizes in
-    bytes; names are Kafka's, with underscores.
+    :meth:`close` and methods that do not wait. Times are in milliseconds, sizes in bytes.
 
     Args:
         topics: topics to subscribe to, as arguments or one list; or call ``subscribe`` later.
@@ -198,8 +198,8 @@ class Consumer(Uncopyable, Generic[K_co, V_co]):
         if "_lifecycle" in self.__dict__:  # the settings were valid
             self._lifecycle.runtime.dropped(self, self._lifecycle, self._lifecycle.loss())
 
-    def __aiter__(self) -> Self:
-        return self
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord[K_co, V_co]]:
+        return stream_of(self, self._ready, Consumer.__anext__)
 
     async def __anext__(self) -> ConsumerRecord[K_co, V_co]:
         if self._ready:  # the fast path: no more than this for most records
