@@ -29,7 +29,7 @@ ROUND_S = 1.0
 CLIENTS = ("aioprod", "confluent-kafka")
 BULK = ("aioprod send_many", "aioprod send_arrow", "line rate")
 READ_WITH = ("aioprod async for", "aioprod getmany", consumer.BASELINE)
-READ_POINTS = (consumer.HEADLINE, consumer.LARGE)
+READ_POINTS = (consumer.HEADLINE, consumer.LARGE, consumer.ALONE)
 RECORDS_ONE_AT_A_TIME, RECORDS_READ, RECORDS_WITH_KEYS = 2_000, 300_000, 200_000
 PARTITIONS = 1_000
 LINGER_MS = 1_000
@@ -75,7 +75,7 @@ async def one_at_a_time(servers: str, repetitions: int) -> Checked:
 
 
 async def reading(servers: str, repetitions: int) -> Checked:
-    """Measure readers with records of 100 and 1,000 bytes."""
+    """Measure readers with records of 100 and 1,000 bytes, and with batches of one record."""
     results = Results(consumer.TITLE, (consumer.RATE, consumer.CPU), consumer.BASELINE)
     settings = Settings(servers)
     async with AsyncExitStack() as stack:

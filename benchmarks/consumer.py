@@ -2,7 +2,8 @@
 
 All readers read the same topic with one partition from beginning to end and check the total size of
 the values. The headline is 100 bytes without key in batches of 64 KiB; names of cases say what
-differs.
+differs. Records that are sent one after the other, as in web applications, are stored in batches of
+one record.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import argparse
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from benchmarks.adapters import Load, Settings, started
@@ -29,6 +30,8 @@ TITLE = "Reading records"
 RECORDS = 400_000
 MAX_BYTES = 100_000_000
 """The maximum size of a topic, which limits the number of large records."""
+MAX_ALONE = 100_000
+"""The maximum number of records that are alone in their batches, which take longer to write."""
 POLLS, POLLS_OF_OTHERS = 1_000_000, 20_000
 RESPONSE_TIMEOUT_S = 300.0
 
@@ -66,6 +69,7 @@ class Point:
     sizes_vary: bool = False
     headers: int = 0
     compression_type: str = "none"
+    alone: bool = False
 
     @property
     def name(self) -> str:
@@ -73,17 +77,19 @@ class Point:
         parts = ["-".join(f"{size:,}" for size in sorted({*self.load("", 0).sizes})) + " B"]
         parts += [f"headers: {self.headers}"] if self.headers else []
         parts += [self.compression_type] if self.compression_type != "none" else []
+        parts += ["batches of 1"] if self.alone else []
         return ", ".join(parts)
 
     def load(self, name: str, max_records: int) -> Load:
         """Return the records of a topic, as many as fit into ``MAX_BYTES``."""
-        records = min(max_records, MAX_BYTES // self.value_size)
+        limit = MAX_ALONE if self.alone else MAX_BYTES // self.value_size
+        records = min(max_records, limit)
         return Load(
             name, records, self.value_size, headers=self.headers, sizes_vary=self.sizes_vary
         )
 
 
-HEADLINE, LARGE = Point(), Point(value_size=1_000)
+HEADLINE, LARGE, ALONE = Point(), Point(value_size=1_000), Point(alone=True)
 POINTS = [
     HEADLINE,
     Point(sizes_vary=True),
@@ -91,6 +97,7 @@ POINTS = [
     Point(compression_type="lz4"),
     Point(value_size=10),
     LARGE,
+    ALONE,
 ]
 _MANY = {HEADLINE: 0.7, LARGE: 0.65}
 TARGETS = [
@@ -100,13 +107,14 @@ TARGETS = [
     ),
     Target(HEADLINE.name, "aioprod async for", CPU, BASELINE, "at most", 0.8),
     Target(LARGE.name, "aioprod async for", CPU, BASELINE, "at most", 0.75),
+    Target(ALONE.name, "aioprod async for", CPU, BASELINE, "at most", 1.0),
     *(
         Target(point.name, "aioprod getmany", CPU, BASELINE, "at most", _MANY.get(point, 1.0))
         for point in POINTS
     ),
     *(
         Target(point.name, reader, CPU, FRANZ_GO, "at most", 1.0)
-        for point in (HEADLINE, LARGE)
+        for point in (HEADLINE, LARGE, ALONE)
         for reader in ("aioprod async for", "aioprod getmany")
     ),
 ]
@@ -126,9 +134,10 @@ async def filled_topic(servers: str, point: Point, max_records: int) -> AsyncIte
     """
     with topic(servers) as name:
         load = point.load(name, max_records)
-        async with started(
-            Confluent(), Settings(servers, compression_type=point.compression_type)
-        ) as producer:
+        settings = Settings(servers, compression_type=point.compression_type)
+        if point.alone:
+            settings = replace(settings, batch_size=1)
+        async with started(Confluent(), settings) as producer:
             await producer.send_all(load)
         check_record_count(servers, name, 1, load.records)
         yield load

@@ -227,6 +227,7 @@ TABLES = {
         (
             _value("`async for`, us", "aioprod async for", "cpu"),
             _ratio("times confluent-kafka", "aioprod async for", "cpu", consumer.BASELINE),
+            _ratio("times franz-go", "aioprod async for", "cpu", FRANZ_GO),
             _value("`getmany`, us", "aioprod getmany", "cpu"),
             _ratio("times confluent-kafka", "aioprod getmany", "cpu", consumer.BASELINE),
             _ratio("times franz-go", "aioprod getmany", "cpu", FRANZ_GO),
