@@ -21,8 +21,8 @@ from aioprod.protocol.record_reader import read_batch_records
 from aioprod.types import TopicPartition
 
 _ABORT_MARKER = 0
-# Batches up to this number of bytes are opened at once, so that their records are still in the
-# processor's cache when they are made. A batch alone takes 7 us, ten at once take 1 us each.
+# Batches of this number of bytes are opened at once: they are still in the processor's cache when
+# their records are made. A batch of one record takes 7 us if opened alone, and 0.35 us in a run.
 _RUN_BYTES = 128 << 10
 
 
@@ -151,7 +151,7 @@ class AbortedBatches:
 
     @property
     def none_left(self) -> bool:
-        """Whether none of the following batches is of an aborted transaction."""
+        """True if none of the following batches is of an aborted transaction."""
         return not (self._coming or self._open)
 
     def contains(self, data: BytesLike, place: int, header: BatchHeader) -> bool:

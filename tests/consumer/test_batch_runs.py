@@ -205,7 +205,7 @@ def test_a_checksum_is_verified_up_to_the_place_that_is_given() -> None:
 
 
 @needs_native
-def test_places_outside_of_the_data_are_refused() -> None:
+def test_no_place_outside_the_data_is_taken() -> None:
     data = one_by_one(1)
     for place, crcs in [(-1, 0), (len(data) + 1, 0), (0, -1), (0, len(data) + 1)]:
         with pytest.raises(ValueError, match="a place is not in the data"):
