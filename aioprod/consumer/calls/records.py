@@ -139,7 +139,7 @@ class RecordCalls:
                 raise state.failure.with_traceback(None)
         if self._membership.needs_attention:
             return deadline is None or asyncio.get_running_loop().time() < deadline
-        self._scheduler.wake()
+        self._scheduler.read()
         return await self._turns.wait(deadline)
 
     def _no_record(self, timeout_ms: float) -> KafkaTimeoutError:
