@@ -23,6 +23,7 @@ from benchmarks import (
     start,
     steady,
     transactions,
+    trickle,
     webapp,
 )
 from benchmarks.ceilings import Ceiling
@@ -206,6 +207,15 @@ PARTS = (
         6,
         {"rate": consumer.RATE, "cpu": consumer.CPU},
         _always(consumer.TARGETS),
+    ),
+    Part(
+        "trickle",
+        "trickle",
+        (),
+        ("--records", "20", "--partitions", "1", *_ONCE),
+        3,
+        {"cpu": consumer.CPU},
+        _always(trickle.TARGETS),
     ),
     Part(
         "far-sending",

@@ -18,6 +18,7 @@ from benchmarks import (
     start,
     steady,
     transactions,
+    trickle,
     webapp,
 )
 from benchmarks.publish.parts import CODEC_SIZES, CODECS
@@ -234,6 +235,17 @@ TABLES = {
             _ratio("times Java", "aioprod getmany", "cpu", JAVA),
         ),
         tuple(Row(point.name, "reading", point.name) for point in consumer.POINTS),
+    ),
+    "trickle": Table(
+        "CPU us per record",
+        (
+            _value("aioprod", trickle.AIOPROD, "cpu"),
+            _value("confluent-kafka", trickle.BASELINE, "cpu"),
+            _value("aiokafka", trickle.AIOKAFKA, "cpu"),
+            _ratio("times confluent-kafka", trickle.AIOPROD, "cpu", trickle.BASELINE),
+            _ratio("times aiokafka", trickle.AIOPROD, "cpu", trickle.AIOKAFKA),
+        ),
+        tuple(Row(case, "trickle", case) for case in map(trickle.case_of, trickle.PARTITIONS)),
     ),
     "arrow": Table(
         "`getarrow`, times the line rate of Fetch",

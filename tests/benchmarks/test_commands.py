@@ -31,6 +31,7 @@ with warnings.catch_warnings():
         memory,
         scaling,
         start,
+        trickle,
     )
     from benchmarks.ceilings import Ceiling, ceiling_table
     from benchmarks.results import Metric, Results
@@ -157,6 +158,14 @@ def test_start(
 def test_idle(servers: str, capsys: pytest.CaptureFixture[str]) -> None:
     idle.main(["--bootstrap", servers, "--clients", "aioprod", "--seconds", "0.1", *ONCE])
     assert rows(capsys.readouterr().out)[2][:2] == [idle.CASE, "aioprod"]
+
+
+@pytest.mark.benchmarks
+def test_trickle(servers: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--bootstrap", servers, "--records", "20", "--partitions", "2", *ONCE]
+    trickle.main(arguments)
+    found = [row[1] for row in rows(capsys.readouterr().out) if row[0] == trickle.case_of(2)]
+    assert found[:3] == [trickle.AIOPROD, trickle.BASELINE, trickle.AIOKAFKA]
 
 
 @pytest.mark.benchmarks
