@@ -257,6 +257,9 @@ def close_ignores_its_timeout(patch: Patch) -> None:
         async def __aexit__(self, *_: object) -> None:
             pass
 
+        def reschedule(self, when: float | None) -> None:
+            pass
+
     patch.setattr("aioprod.producer.producer.asyncio.timeout", NoLimit)
 
 
