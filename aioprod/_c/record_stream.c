@@ -5,8 +5,6 @@
  * and if none is ready, runs the consumer's own `__anext__`. */
 #include "lazy_call.h"
 
-#include <stddef.h>
-
 typedef struct {
     PyObject_HEAD
     PyObject *consumer, *function; /* the latter is its class's __anext__ */
