@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from aioprod import Producer
+from aioprod.counts import counted
 from benchmarks.adapters import Load, Settings
 from benchmarks.consumer import CPU, RESPONSE_TIMEOUT_S
 from benchmarks.measures import Numbers
@@ -21,6 +22,7 @@ from benchmarks.real_broker import bootstrap, topic
 from benchmarks.results import Results
 from benchmarks.rounds import Measurement, options, report, run_rounds
 from benchmarks.targets import Target, target_table
+from benchmarks.timing import on_schedule
 from benchmarks.workers import Worker, describe, worker
 
 TITLE = "Reading records that come one at a time"
@@ -31,7 +33,7 @@ PARTITIONS = (1, 12, 100)
 
 def case_of(partitions: int) -> str:
     """Return the name of a case."""
-    return f"{partitions:,} partitions" if partitions > 1 else "1 partition"
+    return counted(partitions, "partition")
 
 
 TARGETS = [
@@ -41,12 +43,16 @@ TARGETS = [
 
 async def send(servers: str, load: Load, partitions: int) -> None:
     """Send the records at ``RATE`` per second."""
-    loop = asyncio.get_running_loop()
     async with Producer(bootstrap_servers=servers, linger_ms=0) as producer:
-        began = loop.time()
-        for number, value in enumerate(load.values()):
-            await asyncio.sleep(max(0.0, began + number / RATE - loop.time()))
-            await producer.send(load.topic, value, partition=number % partitions)
+        numbered, sending = enumerate(load.values()), []
+
+        def send_next(_: float) -> None:
+            number, value = next(numbered)
+            call = producer.send(load.topic, value, partition=number % partitions)
+            sending.append(asyncio.ensure_future(call))
+
+        await on_schedule(1 / RATE, load.records, send_next)
+        await asyncio.gather(*sending)
 
 
 async def trickle(

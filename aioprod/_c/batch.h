@@ -15,14 +15,14 @@ typedef struct {
     int attributes;
 } BatchHead;
 
-/* A big-endian number of `size` bytes without its sign. */
-static inline uint64_t
+/* A big-endian number of `size` bytes with a sign. */
+static inline int64_t
 number_at(const unsigned char *at, int size)
 {
-    uint64_t number = 0;
+    uint64_t number = *at & 0x80 ? UINT64_MAX : 0;
     while (size--)
         number = number << 8 | *at++;
-    return number;
+    return (int64_t)number;
 }
 
 /* The place after the batch at a place; NULL if it is not whole, or its length is impossible. */
@@ -46,13 +46,13 @@ read_head(const unsigned char *at, const unsigned char *end, BatchHead *head)
     if (head->end == NULL || at[MAGIC_AT] != MAGIC)
         return 0;
     head->records = at + HEADER_SIZE;
-    head->base_offset = (int64_t)number_at(at, 8);
+    head->base_offset = number_at(at, 8);
     head->leader_epoch = (int32_t)number_at(at + 12, 4);
     head->crc = (uint32_t)number_at(at + CRC_AT, 4);
     head->attributes = (int)number_at(at + 21, 2);
     int32_t last_delta = (int32_t)number_at(at + 23, 4);
-    head->base_timestamp = (int64_t)number_at(at + 27, 8);
-    head->max_timestamp = (int64_t)number_at(at + 35, 8);
+    head->base_timestamp = number_at(at + 27, 8);
+    head->max_timestamp = number_at(at + 35, 8);
     head->record_count = (int32_t)number_at(at + 57, 4);
     if (head->base_offset < 0 || head->base_offset > INT64_MAX / 2 || last_delta < 0
         || head->record_count < 0 || head->record_count > (int64_t)last_delta + 1

@@ -375,7 +375,7 @@ check_next(CutRecords *self, Run *run, int every, PyObject *blocks)
     int others = every ? CODEC_BITS : CODEC_BITS | TRANSACTIONAL | CONTROL;
     if (!read_head(run->at, end, &head) || head.attributes & others
         || head.last_offset < self->start
-        || (end - head.end >= 8 && (int64_t)number_at(head.end, 8) <= head.last_offset))
+        || (end - head.end >= 8 && number_at(head.end, 8) <= head.last_offset))
         return 1;
     if (run->at < run->crcs) {
         int64_t crc = checksum_of(run->at, head.end - run->at);
@@ -456,7 +456,7 @@ batch_places(PyObject *module, PyObject *data)
     const unsigned char *first = buffer.buf, *at = first, *end = first + buffer.len;
     while (places != NULL && end - at >= HEADER_SIZE) {
         const unsigned char *following = end_of_batch(at, end);
-        int impossible = (int32_t)number_at(at + 8, 4) < HEADER_SIZE - LOG_OVERHEAD;
+        int impossible = number_at(at + 8, 4) < HEADER_SIZE - LOG_OVERHEAD;
         if ((following == NULL && !impossible) || (at > first && at[MAGIC_AT] < MAGIC))
             break;
         PyObject *place = PyLong_FromSsize_t(at - first);

@@ -338,14 +338,12 @@ has(const Rest *rest, Py_ssize_t size)
     return rest->end - rest->at >= size;
 }
 
-/* A big-endian number with a sign; the bytes must be there. */
+/* As number_at(); the bytes must be there. */
 static int64_t
 take_number(Rest *rest, int size)
 {
-    uint64_t number = *rest->at & 0x80 ? UINT64_MAX : 0;
-    for (int index = 0; index < size; index++)
-        number = number << 8 | *rest->at++;
-    return (int64_t)number;
+    rest->at += size;
+    return number_at(rest->at - size, size);
 }
 
 /* The name of the topic, or the bytes of its id: a new reference. NULL if it is unusual, perhaps
