@@ -39,9 +39,12 @@ class FetchBuffer:
         if self._users[id(data.memory)] == 1:
             self.size += len(data.memory)
 
-    def unread_bytes(self, tp: TopicPartition) -> int:
-        """Return the number of bytes of a partition that are not decoded yet."""
-        return sum(data.unread_bytes for data in self._partitions.get(tp, ()))
+    def unread_bytes(self) -> dict[TopicPartition, int]:
+        """Return the number of bytes that are not decoded yet, of each partition with data."""
+        return {
+            tp: sum(data.unread_bytes for data in waiting)
+            for tp, waiting in self._partitions.items()
+        }
 
     def has_data(self, tp: TopicPartition) -> bool:
         """Return whether data of a partition are buffered."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.offset_reset import NONE
 from aioprod.consumer.connections import Connections
 from aioprod.consumer.fetch_buffer import FetchBuffer
+from aioprod.consumer.fetch_sessions import Asked
 from aioprod.consumer.fetched_data import FetchedData
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.readable_batches import AbortedBatches
@@ -33,7 +34,7 @@ log: Logger = get_logger(__name__)
 
 @dataclass(slots=True)
 class PartitionFetch:
-    """One partition of a request in flight. It is void once the partition is fetched from another
+    """What a node is asked for one partition. It is void once the partition is fetched from another
     node, or its position has changed.
 
     Attributes:
@@ -41,14 +42,14 @@ class PartitionFetch:
         state: the partition.
         version: the version of the state when the request was sent.
         start: the requested position.
-        max_bytes: the size that the request asks for.
+        asked: the fields of the request.
     """
 
     node_id: int
     state: PartitionState
     version: int
     start: Position
-    max_bytes: int
+    asked: Asked
 
 
 class FetchResults:
@@ -84,13 +85,13 @@ class FetchResults:
 
         Args:
             reply: a response without a top-level error.
-            fetches: the requested partitions that have not been requested from another node since.
+            fetches: what was asked.
             topic_names: names by topic id, which newer versions have in place of names.
             now: loop time.
         """
         leaders: dict[TopicPartition, tuple[int, int]] = {}
         news = False
-        unchanged = dict(fetches)
+        answered = set()
         for topic in reply.responses:
             name = topic.topic or topic_names.get(topic.topic_id, "")
             # Leader epochs of a deleted topic would count as newer than those of the new one.
@@ -99,18 +100,16 @@ class FetchResults:
                 tp = TopicPartition(name, data.partition_index)
                 if data.current_leader.leader_epoch >= 0 and not is_former:
                     leaders[tp] = data.current_leader.leader_id, data.current_leader.leader_epoch
-                fetch = unchanged.pop(tp, None)
+                answered.add(tp)
+                fetch = fetches.get(tp)
                 if fetch is None or not self._is_present(fetch):
                     continue
                 if data.error_code:
                     self._refused(fetch, data, now)
                 else:
                     news |= self._accept(fetch, data, now)
-        for tp, fetch in unchanged.items():
-            # In a fetch session a broker leaves out what is as it was in the last response.
-            if self._is_present(fetch):
-                fetch.state.succeeded()
-                self._problems.over(tp)
+        if len(answered) < len(fetches):
+            self._unchanged(fetch for tp, fetch in fetches.items() if tp not in answered)
         if leaders:
             self._metadata.take_leaders(
                 leaders,
@@ -121,10 +120,23 @@ class FetchResults:
             )
         return news
 
+    def _unchanged(self, fetches: Iterable[PartitionFetch]) -> None:
+        """In a fetch session a broker leaves out what is as it was in the last response."""
+        any_problem = self._problems.latest is not None
+        for fetch in fetches:
+            state = fetch.state
+            if (any_problem or state.failures or state.retry_at) and self._is_present(fetch):
+                state.succeeded()
+                self._problems.over(state.tp)
+
     def _is_present(self, fetch: PartitionFetch) -> bool:
         """Return whether the partition is still read from where the request asked."""
         state = fetch.state
-        return state.version == fetch.version and self._subscription.get(state.tp) is state
+        return (
+            state.fetch is fetch
+            and state.version == fetch.version
+            and self._subscription.get(state.tp) is state
+        )
 
     def failed(self, state: PartitionState, error: BrokerError | None, now: float) -> None:
         """Fetch a partition again after a pause; note the error, if any."""
@@ -155,8 +167,8 @@ class FetchResults:
         size = len(data.records)
         self._metrics.data_came(tp.topic, size, now)
         # More than half counts as full: some brokers return whole batches only.
-        is_full = 2 * size > fetch.max_bytes
-        state.fetch_bytes = fetch.max_bytes * (_GROWTH if is_full else 1)
+        is_full = 2 * size > fetch.asked.max_bytes
+        state.fetch_bytes = fetch.asked.max_bytes * (_GROWTH if is_full else 1)
         fetched = FetchedData(
             state,
             data.records,

@@ -46,11 +46,15 @@ class SessionRequest(NamedTuple):
 class FetchSession:
     """The session with one node. It has one request at a time: after :meth:`begin` comes
     :meth:`answered` or :meth:`lost`.
+
+    Attributes:
+        names: the topics of the session by id, and perhaps former ones.
     """
 
     session_id: int = _NO_SESSION
     epoch: int = _FIRST_EPOCH
     known: dict[TopicPartition, Asked] = field(default_factory=dict)
+    names: dict[uuid.UUID, str] = field(default_factory=dict)
     newest: int | None = None
 
     def begin(
@@ -84,7 +88,10 @@ class FetchSession:
                 self.lost()
         if self.epoch == _FIRST_EPOCH:
             changed, forgotten = wanted, {}
+            self.names.clear()
         self.known = dict(wanted)
+        for tp, asked in changed.items():
+            self.names[asked.topic_id] = tp.topic
         return SessionRequest(
             self.session_id, self.epoch, _topics(changed), _forgotten(forgotten), newest
         )

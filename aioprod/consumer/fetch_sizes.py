@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.setting import grown_limit
 from aioprod.consumer.subscription import PartitionState
-from aioprod.types import TopicPartition
 
 # By default. Larger responses carry more from a far broker, and each costs the same work; but those
 # of 8 MiB leave the processor's cache before they are read, and cost more than those of 1 MiB.
@@ -31,9 +30,7 @@ class FetchSizes:
             for by_default in (_LARGEST_BYTES, _LARGEST_FAR_BYTES)
         )
 
-    def of(
-        self, states: Sequence[PartitionState], round_trip_s: float
-    ) -> dict[TopicPartition, int]:
+    def of(self, states: Sequence[PartitionState], round_trip_s: float) -> list[int]:
         """Return for how many bytes of each partition a request asks.
 
         From a far broker, only partitions whose last responses were full share the larger size: the
@@ -43,10 +40,13 @@ class FetchSizes:
             states: the partitions of the request.
             round_trip_s: the distance of the broker; 0 if the network is slow.
         """
+        least = self._least
         sharing, largest = len(states), self._largest
         if round_trip_s >= _FAR_S:
-            sharing = max(1, sum(state.fetch_bytes > self._least for state in states))
+            sharing = max(1, sum(state.fetch_bytes > least for state in states))
             during = int(round_trip_s * _BYTES_PER_S)
             largest = min(max(largest, during), self._largest_far)
         most = largest // sharing
-        return {state.tp: max(self._least, min(state.fetch_bytes, most)) for state in states}
+        if most <= least:
+            return [least] * len(states)
+        return [max(least, min(state.fetch_bytes, most)) for state in states]

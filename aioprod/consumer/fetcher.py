@@ -5,23 +5,22 @@ in a task.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from aioprod.cluster.snapshot import PartitionInfo
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.settings.client import ISOLATION_LEVELS
 from aioprod.consumer.connections import Connections
 from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.fetch_results import FetchResults, PartitionFetch
+from aioprod.consumer.fetch_routes import DuePartition, FetchRoutes
 from aioprod.consumer.fetch_sessions import Asked, FetchSession
 from aioprod.consumer.fetch_sizes import FetchSizes
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.reporting import ConsumerReporter
 from aioprod.consumer.scheduler import Scheduler
-from aioprod.consumer.subscription import PartitionState, SubscriptionState
+from aioprod.consumer.subscription import SubscriptionState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError
 from aioprod.net.distance import is_slow
@@ -42,9 +41,26 @@ class _NodeState:
 
     session: FetchSession
     reserved: int = 0  # most bytes of the response; 0 if no request is in flight
+    fetches: dict[TopicPartition, PartitionFetch] = field(default_factory=dict)  # asked last
     is_slow: bool = False  # as of the last response: larger ones might exceed the time limit
     failures: int = 0
     retry_at: float = 0.0
+
+
+class _Request(NamedTuple):
+    """A request in flight. It gets its reply, or the error."""
+
+    node_id: int
+    sent_at: float
+    scheduler: Scheduler
+    on_reply: Callable[[_Request, FetchResponse, float], None]
+    on_failure: Callable[[_Request, KafkaError], None]
+
+    def replied(self, reply: FetchResponse, now: float) -> None:
+        self.scheduler.run(self.on_reply, self, reply, now)
+
+    def failed(self, error: KafkaError) -> None:
+        self.scheduler.run_soon(self.on_failure, self, error)
 
 
 class Fetcher:
@@ -80,7 +96,7 @@ class Fetcher:
         self._metadata = connections.metadata
         self._connections = connections
         self._requests = connections.fetch_requests
-        self._subscription = subscription
+        self._routes = FetchRoutes(self._metadata, subscription, buffer, results, scheduler)
         self._buffer = buffer
         self._problems = problems
         self._backoff = connections.backoff
@@ -88,7 +104,6 @@ class Fetcher:
         self._results = results
         self._scheduler = scheduler
         self._nodes: dict[int, _NodeState] = {}
-        self._in_flight: dict[TopicPartition, PartitionFetch] = {}
         self._sizes = FetchSizes(config)
         self._ended = False
 
@@ -96,31 +111,14 @@ class Fetcher:
 
     def step(self, now: float) -> float:
         """Send the requests that are due; return the loop time of the next call, at the latest."""
-        again_at = _NEVER
         if self._ended:
-            return again_at
-        by_node: defaultdict[int, list[tuple[PartitionState, PartitionInfo]]] = defaultdict(list)
-        for state in self._subscription.partitions.values():
-            if not state.may_be_fetched:
-                continue
-            if self._buffer.next_position(state) is None:
-                self._scheduler.wait_for_read()
-                continue
-            if state.retry_at > now:
-                again_at = min(again_at, state.retry_at)
-                continue
-            info = self._metadata.snapshot.find_leader(state.tp)
-            if not isinstance(info, PartitionInfo):
-                self._metadata.request_topic(state.tp.topic)
-                self._results.failed(state, info, now)
-                again_at = min(again_at, state.retry_at)
-            elif self._is_confirmed(state, info):
-                by_node[self._node_for(state, info, now)].append((state, info))
+            return _NEVER
+        by_node, again_at = self._routes.due(now)
         for node_id, node in self._nodes.items():
             if node_id not in by_node and not node.reserved:
                 self._problems.over(node_id)  # none of its partitions is read any more
-        for node_id, partitions in by_node.items():
-            again_at = min(again_at, self._ask(node_id, partitions, now))
+        for node_id, due in by_node.items():
+            again_at = min(again_at, self._ask(node_id, due, now))
         return again_at
 
     def end(self) -> list[asyncio.Future[FetchResponse]]:
@@ -148,36 +146,13 @@ class Fetcher:
                 answers.append(answer)
         return answers
 
-    def _is_confirmed(self, state: PartitionState, info: PartitionInfo) -> bool:
-        """Return whether the position is validated for the current leader (KIP-320); if not, begin
-        to validate it.
-        """
-        if info.leader_epoch > state.validated_epoch:
-            assert state.position is not None
-            if state.position.leader_epoch >= 0 and state.validated_epoch >= 0:
-                self._in_flight.pop(state.tp, None)  # the response would be the old leader's
-                self._subscription.revalidate(state.tp)
-                self._buffer.drop(state.tp)  # records that the new leader may not have
-                return False
-            state.validated_epoch = info.leader_epoch
-        return True
-
-    def _node_for(self, state: PartitionState, info: PartitionInfo, now: float) -> int:
-        """Return the leader, or the follower that it named (KIP-392)."""
-        if state.preferred_replica < 0:
-            return info.leader
-        if now < state.preferred_until and state.preferred_replica in self._metadata.snapshot.nodes:
-            return state.preferred_replica
-        state.preferred_replica = -1
-        return info.leader
-
-    def _ask(
-        self, node_id: int, partitions: list[tuple[PartitionState, PartitionInfo]], now: float
-    ) -> float:
+    def _ask(self, node_id: int, due: Sequence[DuePartition], now: float) -> float:
         """Send a request to a node, unless one is in flight, the node is in backoff, or the buffer
         has enough.
         """
-        node = self._nodes.setdefault(node_id, _NodeState(FetchSession()))
+        node = self._nodes.get(node_id)
+        if node is None:
+            node = self._nodes[node_id] = _NodeState(FetchSession())
         if node.reserved:
             return _NEVER
         if node.retry_at > now:
@@ -185,48 +160,56 @@ class Fetcher:
                 self._metadata.request_update()  # at its pace: another node may lead by now
             return node.retry_at
         sizes = self._sizes.of(
-            [state for state, _ in partitions],
+            [each.state for each in due],
             0.0 if node.is_slow else self._requests.round_trip_s(node_id),
         )
-        if not self._has_room(sizes):
+        fetches = _fetches(node_id, node.fetches, due, sizes)
+        if not self._has_room(fetches):
             self._scheduler.wait_for_read()
             return _NEVER
-        config = self._config
-        wanted: dict[TopicPartition, Asked] = {}
-        topics = self._metadata.snapshot.topics
-        for state, info in partitions:
-            start = self._buffer.next_position(state)
-            assert start is not None
-            size = sizes[state.tp]
-            wanted[state.tp] = Asked(
-                topics[state.tp.topic].topic_id, start.offset, info.leader_epoch, size
-            )
+        for fetch in fetches.values():
             # Replaces a request to the former leader, whose response may never arrive.
-            self._in_flight[state.tp] = PartitionFetch(node_id, state, state.version, start, size)
-        most = min(config.fetch_max_bytes, self._room())
-        session = node.session.begin(
-            wanted, unanswered=[state.tp for state, _ in partitions if state.high_watermark < 0]
+            fetch.state.fetch = fetch
+        node.fetches = fetches
+        most = min(self._config.fetch_max_bytes, self._room())
+        node.reserved = min(most, sum(sizes))
+        self._send(node_id, node.session, fetches, most, now)
+        return _NEVER
+
+    def _send(
+        self,
+        node_id: int,
+        session: FetchSession,
+        fetches: Mapping[TopicPartition, PartitionFetch],
+        most: int,
+        now: float,
+    ) -> None:
+        config = self._config
+        change = session.begin(
+            {tp: fetch.asked for tp, fetch in fetches.items()},
+            unanswered=[tp for tp, fetch in fetches.items() if fetch.state.high_watermark < 0],
         )
         request = FetchRequest(
             max_wait_ms=config.fetch_max_wait_ms,
             min_bytes=config.fetch_min_bytes,
             max_bytes=most,
             isolation_level=ISOLATION_LEVELS[config.isolation_level],
-            session_id=session.session_id,
-            session_epoch=session.epoch,
-            topics=session.topics,
-            forgotten_topics_data=session.forgotten,
+            session_id=change.session_id,
+            session_epoch=change.epoch,
+            topics=change.topics,
+            forgotten_topics_data=change.forgotten,
             rack_id=config.client_rack,
         )
-        node.reserved = min(most, sum(sizes.values()))
-        answer = self._requests.send(node_id, request, session.newest)
-        handle = partial(self._answered, node_id, tuple(wanted), now)
-        answer.add_done_callback(self._scheduler.guarded(handle))
-        return _NEVER
+        self._requests.post(
+            node_id,
+            request,
+            _Request(node_id, now, self._scheduler, self._replied, self._unanswered),
+            change.newest,
+        )
 
-    def _has_room(self, sizes: Mapping[TopicPartition, int]) -> bool:
-        """Return whether the buffer may get responses of these sizes. If paused partitions have the
-        room, they are dropped.
+    def _has_room(self, fetches: Mapping[TopicPartition, PartitionFetch]) -> bool:
+        """Return whether the buffer may get the responses. If paused partitions have the room, they
+        are dropped.
         """
         # A request for only a few bytes would return a single batch.
         least = min(self._config.max_partition_fetch_bytes, self._config.max_buffered_bytes)
@@ -235,8 +218,9 @@ class Fetcher:
         return self._room() >= least and all(
             # Not if there is one full response: while the application reads that, the broker
             # prepares the next, and the socket buffers it.
-            self._buffer.unread_bytes(tp) <= size
-            for tp, size in sizes.items()
+            unread <= fetches[tp].asked.max_bytes
+            for tp, unread in self._buffer.unread_bytes().items()
+            if tp in fetches
         )
 
     def _room(self) -> int:
@@ -248,66 +232,71 @@ class Fetcher:
 
     # -- responses ---------------------------------------------------------------------------------
 
-    def _answered(
-        self,
-        node_id: int,
-        asked: Iterable[TopicPartition],
-        sent_at: float,
-        answer: asyncio.Future[FetchResponse],
-    ) -> None:
+    def _unanswered(self, request: _Request, error: KafkaError) -> None:
         now = asyncio.get_running_loop().time()
+        node = self._end(request, now)
+        node.session.lost()
+        self._reporter.fetched(request.node_id, now - request.sent_at, error, now)
+        self._node_failed(request.node_id, error, now)
+        self._scheduler.wake()
+
+    def _replied(self, request: _Request, reply: FetchResponse, now: float) -> None:
+        node_id = request.node_id
+        node = self._end(request, now)
+        self._reporter.fetched(node_id, now - request.sent_at, None, now)
+        node.session.answered(reply.error_code, reply.session_id)
         news = False
-        node = self._nodes[node_id]
-        node.reserved = 0
-        node.is_slow = is_slow(now - sent_at, self._config.request_timeout_ms)
-        mine = {
-            tp: fetch
-            for tp in asked
-            if (fetch := self._in_flight.get(tp)) is not None and fetch.node_id == node_id
-        }
-        for tp in mine:
-            del self._in_flight[tp]
-        error = None if answer.cancelled() else answer.exception()
-        if answer.cancelled() or error is not None:
-            node.session.lost()
-            assert isinstance(error, KafkaError), error
-            self._reporter.fetched(node_id, now - sent_at, error, now)
-            self._node_failed(node_id, mine, error, now)
+        if reply.error_code in _SESSION_ERRORS and not node.failures:
+            node.failures = 1  # the next request begins a new session, without a pause
+        elif reply.error_code:
+            error = BrokerError(ErrorCode.of(reply.error_code), f"fetch from broker {node_id}")
+            self._node_failed(node_id, error, now)
         else:
-            reply = answer.result()
-            self._reporter.fetched(node_id, now - sent_at, None, now)
-            node.session.answered(reply.error_code, reply.session_id)
-            if reply.error_code in _SESSION_ERRORS and not node.failures:
-                node.failures = 1  # the next request begins a new session, without a pause
-            elif reply.error_code:
-                self._node_failed(
-                    node_id,
-                    mine,
-                    BrokerError(ErrorCode.of(reply.error_code), f"fetch from broker {node_id}"),
-                    now,
-                )
-            else:
-                node.failures = 0
-                self._problems.over(node_id)
-                known = node.session.known
-                names = {known[tp].topic_id: tp.topic for tp in mine if tp in known}
-                news = self._results.take(reply, mine, names, now)
+            node.failures = 0
+            self._problems.over(node_id)
+            news = self._results.take(reply, node.fetches, node.session.names, now)
         if news:
             self._scheduler.wake_all()
         else:
             self._scheduler.wake()
 
-    def _node_failed(
-        self,
-        node_id: int,
-        mine: dict[TopicPartition, PartitionFetch],
-        error: KafkaError,
-        now: float,
-    ) -> None:
+    def _end(self, request: _Request, now: float) -> _NodeState:
+        node = self._nodes[request.node_id]
+        node.reserved = 0
+        node.is_slow = is_slow(now - request.sent_at, self._config.request_timeout_ms)
+        return node
+
+    def _node_failed(self, node_id: int, error: KafkaError, now: float) -> None:
         node = self._nodes[node_id]
         node.failures += 1
         node.retry_at = now + self._backoff.seconds(node.failures)
         self._metadata.request_update()
-        for fetch in mine.values():
-            fetch.state.preferred_replica = -1
+        for fetch in node.fetches.values():
+            if fetch.state.fetch is fetch:
+                fetch.state.preferred_replica = -1
         self._problems.add(node_id, error, now)
+
+
+def _fetches(
+    node_id: int,
+    before: Mapping[TopicPartition, PartitionFetch],
+    due: Sequence[DuePartition],
+    sizes: Sequence[int],
+) -> dict[TopicPartition, PartitionFetch]:
+    """Return what to ask a node. What was asked ``before`` and has not changed is the same object:
+    to make new ones for 100 partitions would take longer than the request.
+    """
+    fetches: dict[TopicPartition, PartitionFetch] = {}
+    for (state, leader, start), size in zip(due, sizes, strict=True):
+        asked = Asked(leader.topic_id, start.offset, leader.info.leader_epoch, size)
+        fetch = before.get(state.tp)
+        if (
+            fetch is None
+            or fetch.state is not state
+            or fetch.version != state.version
+            or fetch.start != start
+            or fetch.asked != asked
+        ):
+            fetch = PartitionFetch(node_id, state, state.version, start, asked)
+        fetches[state.tp] = fetch
+    return fetches

@@ -1,4 +1,6 @@
-"""Sends requests without waiting: each has a future, and is sent when its node is connected."""
+"""Sends requests without waiting: each has a future or a handler, and is sent when its node is
+connected.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,14 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from aioprod.closing import all_in_turn
 from aioprod.config.client import ClientConfig
 from aioprod.errors import BrokerConnectionError, KafkaError, RequestTimedOutError
 from aioprod.net.brokers import Brokers
 from aioprod.net.connection import Connection
+from aioprod.net.pending_requests import FutureReply, ReplyHandler
 from aioprod.protocol.framing import decode_response, decode_with_views, encode_request
 from aioprod.protocol.message import Message, Request
 from aioprod.protocol.messages.fetch import FetchRequest
@@ -25,8 +28,13 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 class _Unsent:
     message: Request[Any]
     newest: int | None
-    future: asyncio.Future[Any]
+    handler: ReplyHandler
     created: float
+
+    @property
+    def withdrawn(self) -> bool:
+        """True if the future was cancelled."""
+        return isinstance(self.handler, FutureReply) and self.handler.future.done()
 
 
 class Requests:
@@ -67,24 +75,35 @@ class Requests:
         AuthenticationError if it refuses this client. Cancelling the future withdraws a request
         that is not sent yet.
         """
-        loop = asyncio.get_running_loop()
+        reply: FutureReply[ResponseT] = FutureReply(asyncio.get_running_loop().create_future())
+        self.post(node_id, message, reply, newest)
+        return reply.future
+
+    def post(
+        self,
+        node_id: int,
+        message: Request[Any],
+        handler: ReplyHandler,
+        newest: int | None = None,
+    ) -> None:
+        """Send a request as :meth:`send` does; ``handler`` gets the reply or the error. It gets the
+        reply where it is received: a future's callback would take another turn of the event loop.
+        """
         connection = self._brokers.live(node_id)
+        now = asyncio.get_running_loop().time()
         if (
             connection is not None
             and node_id not in self._unsent
-            and connection.throttled_until <= loop.time()
+            and connection.throttled_until <= now
         ):
-            return cast("asyncio.Future[ResponseT]", _send_now(connection, message, newest, loop))
-        future: asyncio.Future[ResponseT] = loop.create_future()
-        refusal = self._refusal(node_id, loop.time())
-        if refusal is not None:
-            future.set_exception(refusal)
-            return future
-        unsent = _Unsent(message, newest, future, loop.time())
-        self._unsent.setdefault(node_id, deque()).append(unsent)
-        self._brokers.start_connecting(node_id)
-        self._look_again()
-        return future
+            _send_now(connection, message, newest, handler)
+        elif (refusal := self._refusal(node_id, now)) is not None:
+            handler.failed(refusal)
+        else:
+            unsent = _Unsent(message, newest, handler, now)
+            self._unsent.setdefault(node_id, deque()).append(unsent)
+            self._brokers.start_connecting(node_id)
+            self._look_again()
 
     def connect(self, node_id: int) -> None:
         """Start to connect to a node, for later requests; never wait."""
@@ -149,7 +168,7 @@ class Requests:
             if connection is not None:
                 if connection.throttled_until <= now:
                     del self._unsent[node_id]
-                    all_in_turn(partial(_forward, connection, unsent, loop) for unsent in queue)
+                    all_in_turn(partial(_forward, connection, unsent) for unsent in queue)
             elif not self._brokers.connecting(node_id):
                 self._fail(
                     node_id,
@@ -162,7 +181,7 @@ class Requests:
                     f"broker {node_id}: not connected within "
                     f"request_timeout_ms={self._limit_s * 1000:.0f}"
                 )
-                _give_up(queue.popleft(), late)
+                queue.popleft().handler.failed(late)
             if not queue:
                 self._unsent.pop(node_id, None)
         self._look_again()
@@ -184,50 +203,30 @@ class Requests:
         self._look_or_fail()
 
     def _fail(self, node_id: int, error: KafkaError) -> None:
-        all_in_turn(partial(_give_up, unsent, error) for unsent in self._unsent.pop(node_id, ()))
+        unsent = self._unsent.pop(node_id, ())
+        all_in_turn(partial(each.handler.failed, error) for each in unsent)
 
 
 def _send_now(
-    connection: Connection,
-    message: Request[Any],
-    newest: int | None,
-    loop: asyncio.AbstractEventLoop,
-) -> asyncio.Future[Any]:
+    connection: Connection, message: Request[Any], newest: int | None, handler: ReplyHandler
+) -> None:
+    kind = type(message)
     try:
-        version = connection.pick_version(type(message), newest)
+        version = connection.pick_version(kind, newest)
         correlation_id = connection.next_correlation_id()
         frame = encode_request(message, version, correlation_id, connection.client_id)
     except KafkaError as error:
-        failed: asyncio.Future[Any] = loop.create_future()
-        failed.set_exception(error)
-        return failed
-    decode = decode_with_views if isinstance(message, FetchRequest) else decode_response
-    return connection.send([frame], type(message), version, correlation_id, decode=decode)
+        handler.failed(error)
+        return
+    decode = decode_with_views if kind is FetchRequest else decode_response
+    connection.post([frame], kind, version, correlation_id, handler, decode=decode)
 
 
-def _forward(connection: Connection, unsent: _Unsent, loop: asyncio.AbstractEventLoop) -> None:
-    if unsent.future.done():
+def _forward(connection: Connection, unsent: _Unsent) -> None:
+    if unsent.withdrawn:
         return
     try:
-        answer = _send_now(connection, unsent.message, unsent.newest, loop)
+        _send_now(connection, unsent.message, unsent.newest, unsent.handler)
     except BaseException as bug:
-        unsent.future.set_exception(KafkaError(f"the request could not be made: {bug!r}"))
+        unsent.handler.failed(KafkaError(f"the request could not be made: {bug!r}"))
         raise
-
-    def pass_on(done: asyncio.Future[Any]) -> None:
-        error = None if done.cancelled() else done.exception()
-        if unsent.future.done():
-            return
-        if done.cancelled():
-            unsent.future.cancel()
-        elif error is not None:
-            unsent.future.set_exception(error)
-        else:
-            unsent.future.set_result(done.result())
-
-    answer.add_done_callback(pass_on)
-
-
-def _give_up(unsent: _Unsent, error: KafkaError) -> None:
-    if not unsent.future.done():
-        unsent.future.set_exception(error)

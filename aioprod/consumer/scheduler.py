@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, ParamSpec
 
 from aioprod.consumer.notifier import Notifier
 from aioprod.errors import KafkaError
@@ -16,7 +17,7 @@ log: Logger = get_logger(__name__)
 
 _NEVER = float("inf")
 
-FutureT = TypeVar("FutureT", bound="asyncio.Future[Any]")
+P = ParamSpec("P")
 
 
 class Scheduler:
@@ -105,18 +106,23 @@ class Scheduler:
         if again_at < _NEVER and self._loop is not None:
             self._timer = self._loop.call_at(max(again_at, now + 0.001), self._timer_expired)
 
-    def guarded(self, handle: Callable[[FutureT], None]) -> Callable[[FutureT], None]:
-        """Return a callback for a future that calls ``handle``, and lets the waiting call raise its
-        error, which is a bug. The event loop would only log it, and the call would wait forever.
+    def run(self, handle: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Call ``handle``, and let the waiting call raise its error, which is a bug. The event loop
+        would only log it, and the call would wait forever.
         """
+        try:
+            handle(*args, **kwargs)
+        except Exception as bug:
+            self._broke(bug)
 
-        def callback(future: FutureT) -> None:
-            try:
-                handle(future)
-            except Exception as bug:
-                self._broke(bug)
+    def guarded(self, handle: Callable[P, None]) -> Callable[P, None]:
+        """Return a callback that runs ``handle`` as :meth:`run` does."""
+        return partial(self.run, handle)
 
-        return callback
+    def run_soon(self, handle: Callable[..., None], *args: Any) -> None:
+        """Run ``handle`` in the next turn of the event loop, unless the steps are stopped."""
+        if self._loop is not None:
+            self._loop.call_soon(self.run, handle, *args)
 
     def _broke(self, bug: Exception) -> None:
         self.fail(

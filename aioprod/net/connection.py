@@ -298,17 +298,13 @@ class Connection:
         correlation_id: int,
         timeout_ms: float | None = None,
         at_once: bool = False,
-        decode: Decoder = decode_response,
     ) -> asyncio.Future[Message]:
-        """Write an encoded request. Return a future, whose result is the reply as ``decode``
-        returns it.
+        """Write an encoded request. Return a future, whose result is the reply.
 
         Never blocks: callers limit their requests in flight.
         """
-        reply = FutureReply(self._loop.create_future())
-        self.post(
-            buffers, request_type, version, correlation_id, reply, timeout_ms, at_once, decode
-        )
+        reply: FutureReply[Message] = FutureReply(self._loop.create_future())
+        self.post(buffers, request_type, version, correlation_id, reply, timeout_ms, at_once)
         return reply.future
 
     def post(

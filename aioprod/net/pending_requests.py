@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from aioprod.closing import all_in_turn
 from aioprod.errors import KafkaError
@@ -18,6 +18,8 @@ from aioprod.protocol.message import Message
 from aioprod.protocol.primitives import BytesLike
 
 _NEVER = float("inf")
+
+ReplyT = TypeVar("ReplyT", bound=Message)
 
 
 class ReplyHandler(Protocol):
@@ -34,15 +36,15 @@ class ReplyHandler(Protocol):
         """
 
 
-class FutureReply:
+class FutureReply(Generic[ReplyT]):
     """Sets the reply as the result of a future."""
 
     __slots__ = ("future",)
 
-    def __init__(self, future: asyncio.Future[Message]) -> None:
-        self.future: asyncio.Future[Message] = future
+    def __init__(self, future: asyncio.Future[ReplyT]) -> None:
+        self.future: asyncio.Future[ReplyT] = future
 
-    def replied(self, reply: Message, now: float) -> None:
+    def replied(self, reply: ReplyT, now: float) -> None:
         """Set the result."""
         if not self.future.done():
             self.future.set_result(reply)

@@ -205,14 +205,16 @@ async def test_a_paused_partition_keeps_what_was_fetched(broker: EmbeddedCluster
 def fetches(monkeypatch: pytest.MonkeyPatch) -> list[FetchRequest]:
     """The Fetch requests as they were asked for."""
     seen: list[FetchRequest] = []
-    send = Requests.send
+    post = Requests.post
 
-    def noted(self: Requests, node_id: int, message: Any, newest: int | None = None) -> Any:
+    def noted(
+        self: Requests, node_id: int, message: Any, handler: Any, newest: int | None = None
+    ) -> None:
         if isinstance(message, FetchRequest):
             seen.append(message)
-        return send(self, node_id, message, newest)
+        post(self, node_id, message, handler, newest)
 
-    monkeypatch.setattr(Requests, "send", noted)
+    monkeypatch.setattr(Requests, "post", noted)
     return seen
 
 
