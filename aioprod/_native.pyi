@@ -63,6 +63,17 @@ class ColumnBatches:
     def cuts(self) -> list[int]: ...
     def body(self, index: int, /) -> bytes: ...
 
+class Reader:
+    offset: int
+    def __init__(self, data: bytes | bytearray | memoryview, offset: int = 0) -> None: ...
+    @property
+    def data(self) -> memoryview | bytes: ...
+    @property
+    def remaining(self) -> int: ...
+
+class Writer:
+    buffer: bytearray
+
 class RecordBuffer:
     base_timestamp: int
     max_timestamp: int

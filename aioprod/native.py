@@ -1,4 +1,4 @@
-"""The accelerator: optional C code for what runs once per record, batch or Produce request.
+"""The accelerator: optional C code for what runs once per record, batch or request.
 
 Wheels contain it, and an installation from source builds it if there is a C compiler. Each function
 also has an implementation in Python. ``AIOPROD_PURE=1`` in the environment turns it

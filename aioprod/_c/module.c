@@ -1,4 +1,4 @@
-/* The accelerator: code that runs once per record, batch or Produce request, as do its sources in
+/* The accelerator: code that runs once per record, batch or request, as do its sources in
  * Python.
  *
  * aioprod/native.py says which is used; tests/protocol/test_native*.py compare both.
@@ -87,6 +87,7 @@ static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, add_send_method},
     {Py_mod_exec, add_record_stream},
     {Py_mod_exec, add_produce},
+    {Py_mod_exec, add_primitives},
     {0, NULL},
 };
 

@@ -57,6 +57,7 @@ int add_fast_path(PyObject *module);
 int add_send_method(PyObject *module);
 int add_record_stream(PyObject *module);
 int add_produce(PyObject *module);
+int add_primitives(PyObject *module);
 
 extern const char murmur2_doc[], parse_records_doc[], cut_records_doc[], cut_batches_doc[],
     batch_places_doc[],

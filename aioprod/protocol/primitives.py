@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from aioprod.errors import CorruptRecordError, ProtocolError
 from aioprod.foreign_text import shown
+from aioprod.native import accelerated_type
 from aioprod.varints import append_uvarint, append_varint, read_uvarint, zigzag_decoded
 
 BytesLike = bytes | bytearray | memoryview
@@ -30,6 +32,7 @@ _MAX_INT16 = 0x7FFF
 _MAX_UINT32 = 0xFFFFFFFF
 
 
+@accelerated_type
 class Writer:
     """Appends values to ``buffer``. If a value does not fit its type, the method raises
     ProtocolError and does not change the buffer.
@@ -151,6 +154,7 @@ class Writer:
         self.buffer.append(0)
 
 
+@accelerated_type
 class Reader:
     """Reads values from ``data``, from ``offset`` on. Raises ProtocolError if bytes are missing or
     invalid.
@@ -249,7 +253,7 @@ class Reader:
         return value
 
     def uuid(self) -> uuid.UUID:
-        return uuid.UUID(bytes=bytes(self._take(16)))
+        return _uuid_of(bytes(self._take(16)))
 
     def _text(self, length: int) -> str:
         start = self.offset
@@ -317,7 +321,7 @@ class Reader:
             raise ProtocolError(f"the array before offset {self.offset} must not be null")
         return length
 
-    def tagged_fields(self) -> Iterator[tuple[int, Reader]]:
+    def tagged_fields(self) -> Iterable[tuple[int, Reader]]:
         """Yield the tags of tagged fields (KIP-482), each with a reader of its bytes."""
         for _ in range(self.uvarint()):
             tag = self.uvarint()
@@ -341,6 +345,12 @@ class RecordViewReader(Reader):
     def compact_nullable_records(self) -> BytesLike | None:
         length = self.uvarint() - 1
         return None if length == -1 else self._take(length)
+
+
+@lru_cache(1024)
+def _uuid_of(data: bytes) -> uuid.UUID:
+    """Return the same object for the same id: to compare others takes a call in Python."""
+    return uuid.UUID(bytes=data)
 
 
 def _utf8(value: str) -> bytes:

@@ -24,6 +24,7 @@ from aioprod.producer import producer as producer  # has SendMethod
 from aioprod.protocol import arrow_digest as arrow_digest  # has row_digest
 from aioprod.protocol import arrow_reader as arrow_reader  # has record_starts
 from aioprod.protocol import arrow_records as arrow_records  # has ColumnBatches
+from aioprod.protocol import primitives as primitives  # has Reader and Writer
 from aioprod.protocol import produce_decoder as produce_decoder  # has read_places
 from aioprod.protocol import produce_encoder as produce_encoder  # has join_request
 from aioprod.protocol import record_reader
