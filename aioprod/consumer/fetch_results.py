@@ -34,7 +34,7 @@ log: Logger = get_logger(__name__)
 
 @dataclass(slots=True)
 class PartitionFetch:
-    """What a node is asked for one partition. It is void once the partition is fetched from another
+    """One partition of a request to a node. It is void once the partition is fetched from another
     node, or its position has changed.
 
     Attributes:
@@ -85,7 +85,7 @@ class FetchResults:
 
         Args:
             reply: a response without a top-level error.
-            fetches: what was asked.
+            fetches: the partitions of the request.
             topic_names: names by topic id, which newer versions have in place of names.
             now: loop time.
         """
@@ -121,7 +121,9 @@ class FetchResults:
         return news
 
     def _unchanged(self, fetches: Iterable[PartitionFetch]) -> None:
-        """In a fetch session a broker leaves out what is as it was in the last response."""
+        """Note success: a broker leaves out partitions that are as they were in its last response
+        of the session.
+        """
         any_problem = self._problems.latest is not None
         for fetch in fetches:
             state = fetch.state

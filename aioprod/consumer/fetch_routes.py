@@ -1,7 +1,5 @@
 """Decides which partitions may be fetched now, and from which node each. No I/O."""
 
-from __future__ import annotations
-
 import uuid
 from collections import defaultdict
 from typing import NamedTuple

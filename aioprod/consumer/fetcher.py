@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.settings.client import ISOLATION_LEVELS
@@ -47,20 +46,30 @@ class _NodeState:
     retry_at: float = 0.0
 
 
-class _Request(NamedTuple):
+class _Request:
     """A request in flight. It gets its reply, or the error."""
 
-    node_id: int
-    sent_at: float
-    scheduler: Scheduler
-    on_reply: Callable[[_Request, FetchResponse, float], None]
-    on_failure: Callable[[_Request, KafkaError], None]
+    __slots__ = ("_on_failure", "_on_reply", "_scheduler", "node_id", "sent_at")
+
+    def __init__(
+        self,
+        node_id: int,
+        sent_at: float,
+        scheduler: Scheduler,
+        on_reply: Callable[[_Request, FetchResponse, float], None],
+        on_failure: Callable[[_Request, KafkaError], None],
+    ) -> None:
+        self.node_id = node_id
+        self.sent_at = sent_at
+        self._scheduler = scheduler
+        self._on_reply = on_reply
+        self._on_failure = on_failure
 
     def replied(self, reply: FetchResponse, now: float) -> None:
-        self.scheduler.run(self.on_reply, self, reply, now)
+        self._scheduler.run(self._on_reply, self, reply, now)
 
     def failed(self, error: KafkaError) -> None:
-        self.scheduler.run_soon(self.on_failure, self, error)
+        self._scheduler.run_soon(self._on_failure, self, error)
 
 
 class Fetcher:
@@ -283,7 +292,7 @@ def _fetches(
     due: Sequence[DuePartition],
     sizes: Sequence[int],
 ) -> dict[TopicPartition, PartitionFetch]:
-    """Return what to ask a node. What was asked ``before`` and has not changed is the same object:
+    """Return the parts of a request to a node. Those that are as ``before`` are the same objects:
     to make new ones for 100 partitions would take longer than the request.
     """
     fetches: dict[TopicPartition, PartitionFetch] = {}

@@ -86,8 +86,8 @@ class Requests:
         handler: ReplyHandler,
         newest: int | None = None,
     ) -> None:
-        """Send a request as :meth:`send` does; ``handler`` gets the reply or the error. It gets the
-        reply where it is received: a future's callback would take another turn of the event loop.
+        """Send a request as :meth:`send` does; ``handler`` gets the reply, or the error. A future's
+        callback would get it in the next turn of the event loop.
         """
         connection = self._brokers.live(node_id)
         now = asyncio.get_running_loop().time()

@@ -78,7 +78,7 @@ class PartitionState:
         resets: how often its position was out of range since the last successful fetch.
         fetch_bytes: the size that its next fetch asks for, as the last ones were full; 0 for
             ``max_partition_fetch_bytes``.
-        fetch: what was asked for it last; a response to anything else is void.
+        fetch: its part of the last request for it; responses to others are void.
         failure: raised when this partition is read; a seek clears it.
         topic_id: the topic that the position belongs to (KIP-516); zero until the next metadata.
         former: the deleted topic that it was read from before, until a seek.

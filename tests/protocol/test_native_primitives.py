@@ -53,7 +53,7 @@ WRITES: Mapping[str, st.SearchStrategy[Any]] = {
 
 
 def outcome(reader: Any, method: str, argument: object) -> tuple[Any, ...]:
-    """What a reader returns or raises, and where it is afterwards."""
+    """The result of a reader or its error, and its place afterwards."""
     call = getattr(reader, method)
     try:
         if method in {*LENGTHS, "_take"}:
@@ -68,7 +68,7 @@ def outcome(reader: Any, method: str, argument: object) -> tuple[Any, ...]:
 
 
 tails = st.binary(max_size=40)
-# Such that most lengths at the beginning lead to what is there.
+# Most lengths at the beginning are possible ones.
 datas = st.one_of(
     tails,
     st.builds(lambda size, data: bytes([size]) + data, st.integers(0, 12), tails),
