@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -17,6 +19,10 @@ _MAX_UNSENT_BYTES = 65_536  # the default of asyncio's transports
 # takes 2 us longer.
 _MOST_JOINED = 8
 _JOINED_BYTES = 16_384
+# asyncio's transports copy the buffers of a request into one until Python 3.11. Without the copy a
+# record of 1,000 bytes takes 0.93 of the CPU time.
+_COPY = sys.version_info < (3, 12) and hasattr(os, "writev")
+_MOST_VECTORS = 1_024  # POSIX systems accept so many or more
 
 
 class Stream(asyncio.BufferedProtocol):
@@ -80,6 +86,7 @@ class Stream(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport."""
         self.transport = cast("asyncio.Transport", transport)
+        self._transport_copies = _COPY and type(transport).__module__ == "asyncio.selector_events"
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return a buffer for the next bytes."""
@@ -146,7 +153,10 @@ class Stream(asyncio.BufferedProtocol):
         if len(buffers) <= _MOST_JOINED and sum(map(len, buffers)) <= _JOINED_BYTES:
             self.transport.write(b"".join(buffers))
             return
-        self.transport.writelines(buffers)
+        if self._transport_copies and not self.unsent_bytes:
+            buffers = _unwritten(buffers, _written(self.info("socket").fileno(), buffers))
+        if buffers:
+            self.transport.writelines(buffers)
         if self._writable.is_set() and self.unsent_bytes > self._max_unsent_bytes:
             # writelines() does not pause writers in Python 3.12 before 3.12.9 and in 3.13 before
             # 3.13.2 (gh-127655). Setting a limit does.
@@ -176,3 +186,22 @@ class Stream(asyncio.BufferedProtocol):
         """Wait until the socket is closed and its task has ended, for at most a second."""
         if self._closer is not None:
             await asyncio.wait([self._closer], timeout=_CLOSE_TIMEOUT_S)
+
+
+def _written(fileno: int, buffers: Sequence[bytes | memoryview]) -> int:
+    """Write as many bytes as the socket accepts at once, and return how many. An error is left to
+    the transport, which gets the same one.
+    """
+    try:
+        return os.writev(fileno, buffers[:_MOST_VECTORS])
+    except OSError:
+        return 0
+
+
+def _unwritten(buffers: Sequence[bytes | memoryview], written: int) -> Sequence[bytes | memoryview]:
+    """Return the bytes after the first ``written`` ones."""
+    for index, buffer in enumerate(buffers):
+        if written < len(buffer):
+            return [memoryview(buffer)[written:], *buffers[index + 1 :]]
+        written -= len(buffer)
+    return []

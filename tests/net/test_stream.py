@@ -226,6 +226,53 @@ async def write_until_full(flushing: bool) -> None:
         await closed.wait()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_requests_of_all_sizes_in_any_number_of_buffers(run: Run, seed: int) -> None:
+    """The socket accepts a part of most of them, which may end within a buffer."""
+    run(write_all_sizes(random.Random(seed)))
+
+
+async def write_all_sizes(rng: random.Random) -> None:
+    arrived, complete = bytearray(), asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(rng.choice([1_000, 70_000, 1_000_000])):
+            arrived.extend(data)
+            if rng.random() < 0.2:
+                await asyncio.sleep(0)
+        complete.set()
+        writer.close()
+
+    sent = bytearray()
+    async with stream_from(talk) as received:
+        stream = received.stream
+        for _ in range(20):
+            sizes = rng.choice([[0, 1, 3_000_000, 0, 5], [20_000] * 30, [0, 7, 40] * 700, [50_000]])
+            request = [rng.randbytes(size) for size in sizes]
+            sent += b"".join(request)
+            stream.write([rng.choice([bytes, memoryview])(buffer) for buffer in request])
+            if rng.random() < 0.3:
+                await stream.writable()
+        await stream.flush()
+        stream.transport.write_eof()
+        await complete.wait()
+    assert arrived == sent
+
+
+def test_a_write_after_the_end_is_reported(run: Run) -> None:
+    run(write_after_the_end())
+
+
+async def write_after_the_end() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    async with stream_from(talk) as received:
+        while not received.ends:
+            received.stream.write([bytes(60_000)] * 2)
+            await asyncio.sleep(0)
+
+
 def test_a_closed_stream_keeps_no_memory_for_large_frames(run: Run) -> None:
     """It is part of a cycle, for which the garbage collector may need long."""
     reply = framed(bytes(LARGE))
