@@ -86,7 +86,8 @@ class Stream(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport."""
         self.transport = cast("asyncio.Transport", transport)
-        self._transport_copies = _COPY and type(transport).__module__ == "asyncio.selector_events"
+        write = getattr(type(transport), "write", None)
+        self._copies = _COPY and getattr(write, "__module__", "") == "asyncio.selector_events"
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return a buffer for the next bytes."""
@@ -153,7 +154,7 @@ class Stream(asyncio.BufferedProtocol):
         if len(buffers) <= _MOST_JOINED and sum(map(len, buffers)) <= _JOINED_BYTES:
             self.transport.write(b"".join(buffers))
             return
-        if self._transport_copies and not self.unsent_bytes:
+        if self._copies and not self.unsent_bytes:
             buffers = _unwritten(buffers, _written(self.info("socket").fileno(), buffers))
         if buffers:
             self.transport.writelines(buffers)

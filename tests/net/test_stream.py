@@ -7,6 +7,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import socket
+import threading
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -233,20 +235,21 @@ def test_requests_of_all_sizes_in_any_number_of_buffers(run: Run, seed: int) -> 
 
 
 async def write_all_sizes(rng: random.Random) -> None:
-    arrived, complete = bytearray(), asyncio.Event()
+    """A thread reads, so that the socket may accept more at any time."""
+    sent, arrived = bytearray(), bytearray()
 
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(rng.choice([1_000, 70_000, 1_000_000])):
-            arrived.extend(data)
-            if rng.random() < 0.2:
-                await asyncio.sleep(0)
-        complete.set()
-        writer.close()
+    def read_all(server: socket.socket) -> None:
+        with server.accept()[0] as connection:
+            while data := connection.recv(200_000):
+                arrived.extend(data)
 
-    sent = bytearray()
-    async with stream_from(talk) as received:
-        stream = received.stream
-        for _ in range(20):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        reading = threading.Thread(target=read_all, args=(server,))
+        reading.start()
+        stream = Received().stream
+        host, port = server.getsockname()
+        await stream.open(host, port, None)
+        for _ in range(30):
             sizes = rng.choice([[0, 1, 3_000_000, 0, 5], [20_000] * 30, [0, 7, 40] * 700, [50_000]])
             request = [rng.randbytes(size) for size in sizes]
             sent += b"".join(request)
@@ -255,7 +258,9 @@ async def write_all_sizes(rng: random.Random) -> None:
                 await stream.writable()
         await stream.flush()
         stream.transport.write_eof()
-        await complete.wait()
+        await asyncio.to_thread(reading.join, 10)
+        stream.abort()
+        await stream.closed()
     assert arrived == sent
 
 
