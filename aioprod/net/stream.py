@@ -22,7 +22,7 @@ _JOINED_BYTES = 16_384
 # asyncio's transports copy the buffers of a request into one until Python 3.11. Without the copy a
 # record of 1,000 bytes takes 0.93 of the CPU time.
 _COPY = sys.version_info < (3, 12) and hasattr(os, "writev")
-_MOST_VECTORS = 1_024  # POSIX systems accept so many or more
+_MOST_VECTORS = 1_024  # systems accept this number or more
 
 
 class Stream(asyncio.BufferedProtocol):

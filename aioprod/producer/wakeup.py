@@ -23,8 +23,7 @@ class SenderWakeup:
         self._send: Callable[[float], float] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake_at = NEVER  # when the sender runs next: soon, or when the alarm rings
-        self._alarm: asyncio.Handle | None = None
-        self._alarm_at = NEVER
+        self._alarms: list[tuple[float, asyncio.Handle]] = []  # the next one is the last
         # The callbacks must not run in, and keep alive, the context of the task that wakes them.
         self._context = contextvars.Context()
         self._over: asyncio.Future[None] | None = None
@@ -44,9 +43,9 @@ class SenderWakeup:
             await self._over
         finally:
             self._loop = self._send = None
-            if self._alarm is not None:
-                self._alarm.cancel()
-            self._alarm, self._alarm_at = None, NEVER
+            for _, alarm in self._alarms:
+                alarm.cancel()
+            self._alarms.clear()
 
     def wake(self, at: float = 0.0) -> None:
         """Make the sender run at loop time ``at``, or sooner."""
@@ -57,10 +56,9 @@ class SenderWakeup:
             self._wake_at = _SOON
             loop.call_soon(self._run, context=self._context)
             return
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._wake_at = self._alarm_at = at
-        self._alarm = loop.call_at(at, self._alarm_rings, context=self._context)
+        self._wake_at = at
+        alarm = loop.call_at(at, self._alarm_rings, context=self._context)
+        self._alarms.append((at, alarm))
 
     def fail(self, error: Exception) -> None:
         """End :meth:`run` with ``error``."""
@@ -70,9 +68,9 @@ class SenderWakeup:
     def _run(self) -> None:
         if self._loop is None or self._send is None or self._over is None or self._over.done():
             return  # cancelled with all other tasks: what it starts now would outlive them
-        # What wakes the sender while it runs makes it run again. The alarm stays: a new timer for
-        # each batch would cost more than one needless run.
-        self._wake_at = self._alarm_at
+        # What wakes the sender while it runs makes it run again. The alarms stay: new timers for
+        # each batch would cost more than needless runs.
+        self._wake_at = self._alarms[-1][0] if self._alarms else NEVER
         try:
             at = self._send(self._loop.time())
         except Exception as error:
@@ -81,6 +79,6 @@ class SenderWakeup:
             self.wake(at)
 
     def _alarm_rings(self) -> None:
-        self._alarm, self._alarm_at = None, NEVER
+        self._alarms.pop()
         if self._wake_at > _SOON:
             self._run()
