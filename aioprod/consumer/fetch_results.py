@@ -108,8 +108,7 @@ class FetchResults:
                     self._refused(fetch, data, now)
                 else:
                     news |= self._accept(fetch, data, now)
-        if len(answered) < len(fetches):
-            self._unchanged(fetch for tp, fetch in fetches.items() if tp not in answered)
+        self._unchanged(fetch for tp, fetch in fetches.items() if tp not in answered)
         if leaders:
             self._metadata.take_leaders(
                 leaders,
