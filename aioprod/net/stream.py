@@ -86,8 +86,8 @@ class Stream(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport."""
         self.transport = cast("asyncio.Transport", transport)
-        write = getattr(type(transport), "write", None)
-        self._copies = _COPY and getattr(write, "__module__", "") == "asyncio.selector_events"
+        writes = getattr(self.transport.write, "__module__", "")
+        self._copies = _COPY and writes == "asyncio.selector_events"
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return a buffer for the next bytes."""
