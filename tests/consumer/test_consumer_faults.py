@@ -18,6 +18,7 @@ from aioprod import (
     BrokerError,
     Consumer,
     ConsumerRecord,
+    ConsumerStatus,
     CorruptRecordError,
     ErrorCode,
     KafkaError,
@@ -26,7 +27,11 @@ from aioprod import (
     TopicPartition,
 )
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.protocol.messages.fetch import FetchResponse
+from aioprod.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+)
 from aioprod.testing import (
     EmbeddedCluster,
     change_answer,
@@ -40,6 +45,7 @@ from aioprod.testing import (
 )
 from tests.consumer.number_topics import FAST, TOPIC, TP, consumer_of, fill, numbers, reading, take
 from tests.selection import shares_by_default
+from tests.waiting import until
 
 CODES = [code for code in ErrorCode if code != ErrorCode.NONE] + [
     cast("ErrorCode", number) for number in (134, 999, -7)
@@ -465,3 +471,23 @@ async def test_lost_fetch_sessions_are_begun_again(broker: EmbeddedCluster) -> N
             await fill(broker, 5, first=5 + 5 * turn)
             found += numbers(await take(consumer, 5))
     assert found == list(range(15))
+
+
+async def test_a_partition_that_is_left_out_has_no_problem(broker: EmbeddedCluster) -> None:
+    """A broker sends the partitions that have changed, and here also one that is not requested."""
+    broker.create_topic(TOPIC)
+    answers: list[FetchResponse] = []
+
+    def change(answer: FetchResponse) -> None:
+        answers.append(answer)
+        if len(answers) == 1:
+            return
+        number, code = (0, ErrorCode.REPLICA_NOT_AVAILABLE) if len(answers) == 2 else (7, 0)
+        data = PartitionData(partition_index=number, error_code=code)
+        topic_id = answers[0].responses[0].topic_id
+        answer.responses = [FetchableTopicResponse(topic_id=topic_id, partitions=[data])]
+
+    broker.on(ApiKey.FETCH, change_answer(change), times=None)
+    async with reading(broker, **FAST) as consumer:
+        await until(lambda: consumer.state.status is ConsumerStatus.FAILING, 5)
+        await until(lambda: consumer.state.status is ConsumerStatus.READING, 5)
