@@ -2,7 +2,7 @@
 #ifndef AIOPROD_BATCH_H
 #define AIOPROD_BATCH_H
 
-#include "native.h"
+#include "big_endian.h"
 
 enum { LOG_OVERHEAD = 12, MAGIC_AT = 16, CRC_AT = 17, CHECKED_FROM = 21, MAGIC = 2 };
 enum { CODEC_BITS = 0x07, LOG_APPEND_TIME = 0x08, TRANSACTIONAL = 0x10, CONTROL = 0x20 };
@@ -14,16 +14,6 @@ typedef struct {
     int32_t leader_epoch, record_count;
     int attributes;
 } BatchHead;
-
-/* A big-endian number of `size` bytes with a sign. */
-static inline int64_t
-number_at(const unsigned char *at, int size)
-{
-    uint64_t number = *at & 0x80 ? UINT64_MAX : 0;
-    while (size--)
-        number = number << 8 | *at++;
-    return (int64_t)number;
-}
 
 /* The place after the batch at a place; NULL if it is not whole, or its length is impossible. */
 static inline const unsigned char *

@@ -3,7 +3,8 @@
  * What is not there, or does not fit, is left to the methods of the source in Python: they raise the
  * errors. A method that calls its source has changed nothing before.
  */
-#include "native.h"
+#include "big_endian.h"
+#include "varint.h"
 
 #include <structmember.h>
 
@@ -80,10 +81,7 @@ read_number(Reader *self, int size, long long *number)
     const unsigned char *at = next_bytes(self, size);
     if (at == NULL)
         return 0;
-    uint64_t bits = at[0] & 0x80 ? UINT64_MAX : 0;
-    for (int i = 0; i < size; i++)
-        bits = bits << 8 | at[i];
-    *number = (long long)bits;
+    *number = number_at(at, size);
     self->offset += size;
     return 1;
 }
@@ -92,23 +90,14 @@ read_number(Reader *self, int size, long long *number)
 static int
 read_uvarint(Reader *self, long long *number)
 {
-    uint64_t bits = 0;
-    Py_ssize_t size = 0;
-    for (int shift = 0; shift < 35; shift += 7) {
-        const unsigned char *at = next_bytes(self, size + 1);
-        if (at == NULL)
-            return 0;
-        unsigned char byte = at[size++];
-        bits |= (uint64_t)(byte & 0x7f) << shift;
-        if (byte < 0x80) {
-            if (bits > UINT32_MAX)
-                return 0;
-            *number = (long long)bits;
-            self->offset += size;
-            return 1;
-        }
-    }
-    return 0;
+    const unsigned char *at = next_bytes(self, 1), *first = self->view.buf;
+    uint64_t code;
+    if (at == NULL || (at = get_code(at, first + self->view.len, &code)) == NULL
+        || code > UINT32_MAX)
+        return 0;
+    *number = (long long)code;
+    self->offset = at - first;
+    return 1;
 }
 
 /* Read the length before text, bytes or the elements of an array; 0 if it is not there. */
@@ -128,7 +117,8 @@ read_length(Reader *self, int size, long long *length)
     {                                                                                              \
         long long number;                                                                          \
         (void)unused;                                                                              \
-        return read ? PyLong_FromLongLong(number) : from_source("Reader", #name, object, NULL, NULL);    \
+        return read ? PyLong_FromLongLong(number)                                                  \
+                    : from_source("Reader", #name, object, NULL, NULL);                            \
     }
 READS(int8, read_number((Reader *)object, 1, &number))
 READS(int16, read_number((Reader *)object, 2, &number))
@@ -260,8 +250,9 @@ static PyObject *
 reader_tagged_fields(PyObject *object, PyObject *unused)
 {
     (void)unused;
-    return has_no_tags((Reader *)object) ? PyTuple_New(0)
-                                         : from_source("Reader", "tagged_fields", object, NULL, NULL);
+    return has_no_tags((Reader *)object)
+               ? PyTuple_New(0)
+               : from_source("Reader", "tagged_fields", object, NULL, NULL);
 }
 
 static PyObject *
@@ -359,11 +350,12 @@ free_writer(PyObject *object)
     Py_DECREF(type);
 }
 
-/* Append up to eight bytes, and then others. */
+/* Append the bytes of a head, and then others. */
 static PyObject *
-append(PyObject *object, const unsigned char *head, Py_ssize_t head_size, const char *rest,
-       Py_ssize_t size)
+append(PyObject *object, const unsigned char *head, const unsigned char *head_end,
+       const char *rest, Py_ssize_t size)
 {
+    Py_ssize_t head_size = head_end - head;
     PyObject *buffer = ((Writer *)object)->buffer;
     if (buffer == NULL || !PyByteArray_Check(buffer)) {
         PyErr_SetString(PyExc_TypeError, "the buffer must be a bytearray");
@@ -379,24 +371,7 @@ append(PyObject *object, const unsigned char *head, Py_ssize_t head_size, const 
     return Py_NewRef(Py_None);
 }
 
-static void
-put_number(unsigned char *at, int size, uint64_t number)
-{
-    for (int i = size; i-- > 0; number >>= 8)
-        at[i] = (unsigned char)number;
-}
-
-static int
-put_uvarint(unsigned char *at, uint64_t number)
-{
-    int size = 0;
-    for (; number > 0x7f; number >>= 7)
-        at[size++] = (unsigned char)(number | 0x80);
-    at[size++] = (unsigned char)number;
-    return size;
-}
-
-/* A number of up to `bits` bits, signed or not; 0 if it does not fit, or is none. */
+/* A number from `least` to `most`; 0 if it is another one, or none. */
 static int
 number_of(PyObject *value, long long least, long long most, long long *number)
 {
@@ -413,9 +388,8 @@ number_of(PyObject *value, long long least, long long most, long long *number)
         unsigned char bytes[size];                                                                 \
         long long number;                                                                          \
         if (!number_of(value, least, most, &number))                                               \
-            return from_source("Writer", #name, object, value, NULL);                                    \
-        put_number(bytes, size, (uint64_t)number);                                                 \
-        return append(object, bytes, size, NULL, 0);                                               \
+            return from_source("Writer", #name, object, value, NULL);                              \
+        return append(object, bytes, put_number(bytes, number, size), NULL, 0);                    \
     }
 WRITES(int8, 1, INT8_MIN, INT8_MAX)
 WRITES(int16, 2, INT16_MIN, INT16_MAX)
@@ -429,7 +403,7 @@ writer_uvarint(PyObject *object, PyObject *value)
     long long number;
     if (!number_of(value, 0, UINT32_MAX, &number))
         return from_source("Writer", "uvarint", object, value, NULL);
-    return append(object, bytes, put_uvarint(bytes, (uint64_t)number), NULL, 0);
+    return append(object, bytes, put(bytes, (uint64_t)number), NULL, 0);
 }
 
 static PyObject *
@@ -437,7 +411,7 @@ writer_boolean(PyObject *object, PyObject *value)
 {
     int is_true = PyObject_IsTrue(value);
     unsigned char byte = is_true > 0;
-    return is_true < 0 ? NULL : append(object, &byte, 1, NULL, 0);
+    return is_true < 0 ? NULL : append(object, &byte, &byte + 1, NULL, 0);
 }
 
 /* Write text after its length, which is of variable length if `compact`. */
@@ -447,7 +421,7 @@ write_text(PyObject *object, PyObject *value, int compact, int nullable, const c
     unsigned char head[8] = {0xff, 0xff};
     if (nullable && value == Py_None) {
         head[0] = compact ? 0 : 0xff;
-        return append(object, head, compact ? 1 : 2, NULL, 0);
+        return append(object, head, head + (compact ? 1 : 2), NULL, 0);
     }
     Py_ssize_t size = 0;
     const char *text = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, &size) : NULL;
@@ -455,10 +429,8 @@ write_text(PyObject *object, PyObject *value, int compact, int nullable, const c
         PyErr_Clear();
         return from_source("Writer", name, object, value, NULL);
     }
-    if (compact)
-        return append(object, head, put_uvarint(head, (uint64_t)size + 1), text, size);
-    put_number(head, 2, (uint64_t)size);
-    return append(object, head, 2, text, size);
+    unsigned char *end = compact ? put(head, (uint64_t)size + 1) : put_number(head, size, 2);
+    return append(object, head, end, text, size);
 }
 
 #define WRITES_TEXT(name, compact, nullable)                                                       \
@@ -482,17 +454,16 @@ writer_array_length(PyObject *object, PyObject *const *args, Py_ssize_t count)
     if (count != 2 || !number_of(args[0], -1, INT32_MAX, &length))
         return from_source("Writer", "array_length", object, count > 0 ? args[0] : NULL,
                            count > 1 ? args[1] : NULL);
-    if (compact)
-        return append(object, bytes, put_uvarint(bytes, (uint64_t)length + 1), NULL, 0);
-    put_number(bytes, 4, (uint64_t)length);
-    return append(object, bytes, 4, NULL, 0);
+    unsigned char *end = compact ? put(bytes, (uint64_t)length + 1) : put_number(bytes, length, 4);
+    return append(object, bytes, end, NULL, 0);
 }
 
 static PyObject *
 writer_no_tagged_fields(PyObject *object, PyObject *unused)
 {
     (void)unused;
-    return append(object, (const unsigned char *)"", 1, NULL, 0);
+    unsigned char none = 0;
+    return append(object, &none, &none + 1, NULL, 0);
 }
 
 static PyObject *

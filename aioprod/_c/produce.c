@@ -9,15 +9,6 @@ enum { PRODUCE = 0, LONGEST_STRING = 0x7fff, PARTITION_SIZE = 33 };
 
 static PyObject *crc32c, *protocol_error;
 
-/* A big-endian number of `size` bytes. */
-static unsigned char *
-put_number(unsigned char *at, int64_t number, int size)
-{
-    for (int shift = 8 * (size - 1); shift >= 0; shift -= 8)
-        *at++ = (unsigned char)((uint64_t)number >> shift);
-    return at;
-}
-
 /* -- batches ------------------------------------------------------------------------------------ */
 
 /* Bytes of all pieces; -1 with an exception. */

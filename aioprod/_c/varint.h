@@ -1,4 +1,4 @@
-/* Varints in zigzag form, as records have them. */
+/* Numbers of variable length: unsigned, or in zigzag form, as records have them. */
 #ifndef AIOPROD_VARINT_H
 #define AIOPROD_VARINT_H
 
@@ -30,22 +30,31 @@ put(unsigned char *at, uint64_t code)
     return at;
 }
 
-/* Read a varint of at most ten bytes; NULL at the end of the bytes, or if it is longer. */
+/* Read an unsigned number of at most ten bytes; NULL at their end, or if it is longer. */
 static inline const unsigned char *
-get(const unsigned char *at, const unsigned char *end, int64_t *number)
+get_code(const unsigned char *at, const unsigned char *end, uint64_t *code)
 {
-    uint64_t code = 0;
+    *code = 0;
     for (int shift = 0; at < end && shift < 64; shift += 7) {
         unsigned char byte = *at++;
         if (shift == 63 && byte > 1)
             return NULL;
-        code |= (uint64_t)(byte & 0x7f) << shift;
-        if (byte < 0x80) {
-            *number = (int64_t)(code >> 1) ^ -(int64_t)(code & 1);
+        *code |= (uint64_t)(byte & 0x7f) << shift;
+        if (byte < 0x80)
             return at;
-        }
     }
     return NULL;
+}
+
+/* The same for a varint in zigzag form. */
+static inline const unsigned char *
+get(const unsigned char *at, const unsigned char *end, int64_t *number)
+{
+    uint64_t code;
+    at = get_code(at, end, &code);
+    if (at != NULL)
+        *number = (int64_t)(code >> 1) ^ -(int64_t)(code & 1);
+    return at;
 }
 
 #endif
