@@ -96,6 +96,11 @@ class FetchedData:
         """The number of bytes in batches that were not reached."""
         return self._batches.unread_bytes
 
+    @property
+    def at_end(self) -> bool:
+        """True if all records were taken. It may also be found by taking none."""
+        return not self._open and self._batches.at_end and self._failure is None
+
     def take(self, limit: int) -> Sequence[ConsumerRecord]:
         """Return at most ``limit`` records, none at the end of the data. :attr:`position` moves
         past them.
@@ -188,6 +193,8 @@ class FetchedData:
                 # After the last record of a batch, the position is the end of the batch: compaction
                 # may have removed its last records.
                 self.position = self._batches.end
+                if self._batches.at_end:
+                    break
         return Records(taken)
 
     def _open_next(self) -> OpenBatch | None:

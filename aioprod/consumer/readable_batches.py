@@ -123,6 +123,13 @@ class ReadableBatches:
         self.unread_bytes = self._size - cursor.place
         return records, places
 
+    @property
+    def at_end(self) -> bool:
+        """True if no batch follows the one that was returned last. False if only skipped ones do,
+        or an incomplete one: :meth:`next` finds out.
+        """
+        return self.end is self.passed and not (self.unread_bytes or self._again)
+
     def put_back(self, batches: Iterable[Batch]) -> None:
         """Return these batches, in their order, before any others."""
         self._again.extendleft(reversed([*batches]))

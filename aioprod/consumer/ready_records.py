@@ -75,7 +75,8 @@ class ReadyRecords:
         found = self._buffer.take(most)
         if found is None:
             return False
-        self._loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
         self._source, records = found
         # All objects are made at once: the application runs between two records, and to alternate
         # between its code and ours for each record would cost more than the garbage collector does.
@@ -98,7 +99,7 @@ class ReadyRecords:
         try:
             while most and (found := self._buffer.take(most)) is not None:
                 source, records = found
-                source.state.position = source.position
+                self._buffer.returned(source)
                 self._reporter.records_returned(source.state.tp, len(records), now)
                 taken.append(records)
                 most -= len(records)
@@ -132,7 +133,7 @@ class ReadyRecords:
                     break
                 source, parts = found
                 topic = source.state.tp.topic if converts else None
-                source.state.position = source.position
+                self._buffer.returned(source)
                 rows = sum(part.num_rows for part in parts)
                 self._reporter.records_returned(source.state.tp, rows, now)
                 taken += parts
@@ -154,7 +155,7 @@ class ReadyRecords:
         if self.records:
             source.give_back(list(self.records))
         self._taken_back(source)
-        source.state.position = source.position
+        self._buffer.returned(source)
 
     def take_back_from(self, tp: TopicPartition) -> None:
         """Take back records of this partition."""

@@ -50,6 +50,53 @@ def test_a_response_counts_once_until_the_last_of_its_data_is_gone() -> None:
     memory.clear()  # a BufferError if something still refers to it
 
 
+def test_data_are_removed_when_the_application_got_their_last_record() -> None:
+    ended: list[None] = []
+    buffer = FetchBuffer(on_end=lambda: ended.append(None))
+    partition = state(0)
+    memory = bytearray(batch(0) + batch(1))
+    buffer.add(data_of(partition, memoryview(memory)))
+    for expected in (0, 1):
+        assert buffer.has_data(partition.tp)
+        found = buffer.take(1)
+        assert found is not None
+        data, records = found
+        assert [record.offset for record in records] == [expected]
+        buffer.returned(data)
+        assert partition.offset == expected + 1
+    assert len(ended) == 1
+    assert not buffer.has_data(partition.tp)
+    assert buffer.size == 0
+    memory.clear()  # a BufferError if something still refers to it
+
+
+def test_data_of_which_records_were_given_back_remain() -> None:
+    buffer = FetchBuffer(on_end=lambda: None)
+    partition = state(0)
+    buffer.add(data_of(partition, batch(0)))
+    found = buffer.take(1)
+    assert found is not None
+    data, records = found
+    data.give_back(list(records))
+    buffer.returned(data)
+    assert partition.offset == 0
+    assert buffer.has_data(partition.tp)
+    assert buffer.take(1) is not None
+
+
+def test_data_that_were_dropped_before_they_were_returned_are_not_removed_again() -> None:
+    buffer = FetchBuffer(on_end=lambda: None)
+    partition = state(0)
+    buffer.add(data_of(partition, batch(0)))
+    found = buffer.take(1)
+    assert found is not None
+    buffer.drop(partition.tp)
+    buffer.add(data_of(partition, batch(0)))
+    buffer.returned(found[0])
+    assert buffer.has_data(partition.tp)
+    assert buffer.size == len(batch(0))
+
+
 def test_dropped_data_release_the_response() -> None:
     buffer = FetchBuffer(on_end=lambda: None)
     memory = bytearray(batch(0))

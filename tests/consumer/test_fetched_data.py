@@ -268,6 +268,7 @@ def test_each_record_is_returned_once_in_any_order_of_calls(deserialized: bool) 
     seed = random.randrange(1 << 32)
     print(f"{seed=}")
     draw = random.Random(seed)
+    ends = 0
     for _ in range(200):
         batches, written = drawn(draw, b"aaaabbc")
         end = max(batches) + 1
@@ -306,10 +307,15 @@ def test_each_record_is_returned_once_in_any_order_of_calls(deserialized: bool) 
             if left:
                 before = found[-1][0] + 1 if found else start
                 assert before <= source.position.offset <= left[0][0]
+                assert not source.at_end
+            if source.at_end:
+                assert source.position == source.following
+                ends += not ended
             if ended:
                 break
         assert found == expected
         assert source.position == source.following == Position(end, EPOCH)
+    assert ends, "the end was never found with the last record"
 
 
 @pytest.mark.parametrize("letter", ["x", "y"])
@@ -359,6 +365,7 @@ def test_records_before_one_that_cannot_be_read_come_first_in_any_order_of_calls
                 failure = error
                 break
             assert found == expected[: len(found)]
+            assert not (source.at_end and bad)
             if not taken:
                 break
         assert found == expected
@@ -404,6 +411,7 @@ def test_records_before_a_corrupt_batch_come_first_in_any_order_of_calls(
                     source.give_back(records[kept:])
                     records = records[:kept]
                 found += values_of(records)
+                assert not source.at_end
         assert found == expected
         assert (found[-1][0] + 1 if found else 0) <= source.position.offset <= first
         assert (source.following is None) == (corrupt == max(batches))
