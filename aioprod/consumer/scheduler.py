@@ -33,7 +33,9 @@ class Scheduler:
         self._on_fault: Callable[[KafkaError], None] = lambda _: None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._soon: asyncio.Handle | None = None
+        # Rings when a step is due, or earlier: a new timer for each response would cost more.
         self._timer: asyncio.Handle | None = None
+        self._timer_due = _NEVER
         self._until_read = False
 
     def start(
@@ -66,6 +68,7 @@ class Scheduler:
             if handle is not None:
                 handle.cancel()
         self._soon = self._timer = None
+        self._notifier.stop()
 
     def wake(self) -> None:
         """Call the steps soon: something has changed."""
@@ -93,9 +96,6 @@ class Scheduler:
         self._soon = None
         if self._loop is None:
             return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         self._until_read = False
         now = self._loop.time()
         try:
@@ -104,7 +104,19 @@ class Scheduler:
             self._broke(bug)
             return
         if again_at < _NEVER and self._loop is not None:
-            self._timer = self._loop.call_at(max(again_at, now + 0.001), self._timer_expired)
+            self._set_timer(max(again_at, now + 0.001), self._loop)
+
+    def _set_timer(self, due: float, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is not None:
+            if self._timer_due <= due:
+                return
+            self._timer.cancel()
+        self._timer_due = due
+        self._timer = loop.call_at(due, self._timer_rings)
+
+    def _timer_rings(self) -> None:
+        self._timer = None
+        self.wake()
 
     def run(self, handle: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         """Call ``handle``, and let the waiting call raise its error, which is a bug. The event loop
@@ -131,7 +143,3 @@ class Scheduler:
         log.error(
             "the consumer's scheduler failed; close the consumer and make a new one", exc_info=bug
         )
-
-    def _timer_expired(self) -> None:
-        self._timer = None
-        self.wake()

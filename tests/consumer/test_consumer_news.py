@@ -75,7 +75,7 @@ async def test_an_error_of_the_moment_before_waiting_is_raised(broker: EmbeddedC
     broker.create_topic(TOPIC)
     async with reading(broker) as consumer:
         await consumer.position(TP)
-        consumer._records._turns._notifier._suspended_at = 0.0  # the call lets others run first
+        consumer._records._turns._notifier.resumed_at = 0.0  # the call lets others run first
         error = BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not for this consumer")
         loop = asyncio.get_running_loop()
         loop.call_soon(consumer._records._turns._problems.report, "somewhere", error, loop.time())

@@ -120,7 +120,7 @@ class RecordCalls:
             await membership.ensure_active(now + _JOIN_S if deadline is None else deadline)
             self._guard.check_open()  # a listener may have closed the consumer
         # Nothing is awaited between here and the wait for news, so that no error is missed.
-        await self._turns.begin()
+        await self._turns.begin(now)
         if membership.failure is not None:
             raise membership.failure.with_traceback(None)
         membership.maybe_auto_commit(now)

@@ -43,9 +43,9 @@ class PollTurns:
         self._problems = problems
         self._reporter = reporter
 
-    async def begin(self) -> None:
+    async def begin(self, now: float) -> None:
         """Let other tasks run from time to time."""
-        await self._notifier.let_others_run()
+        await self._notifier.let_others_run(now)
 
     def raise_problem(self) -> None:
         """Raise the first error of background work that was not raised yet, if any."""
@@ -57,11 +57,15 @@ class PollTurns:
         """Wait for news; return False if the deadline had passed before."""
         loop = asyncio.get_running_loop()
         began = loop.time()
+        if deadline is not None and began >= deadline:
+            self._reporter.waited(0.0, began)
+            return False
         turn = began + self._turn_s
-        waited = await self._notifier.wait(turn if deadline is None else min(deadline, turn))
-        now = loop.time()
+        until = turn if deadline is None or turn < deadline else deadline
+        await self._notifier.wait_until(until, loop)
+        now = self._notifier.resumed_at
         self._reporter.waited(now - began, now)
-        return waited
+        return True
 
     @property
     def problem(self) -> KafkaError | None:

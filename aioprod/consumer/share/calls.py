@@ -107,7 +107,7 @@ class RecordCalls:
             while True:
                 # Nothing is awaited between here and the wait for news, so that no error is missed,
                 # and nothing after ``take``, because a cancellation would lose its result.
-                await self._turns.begin()
+                await self._turns.begin(loop.time())
                 self._guard.check_open()
                 self._member.polled()
                 try:
