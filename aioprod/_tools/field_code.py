@@ -84,6 +84,8 @@ def is_set(field: Field) -> str:
         return f"{value} is not None"
     if default == "False" or (default == "[]" and field.nullable_from is None):
         return value
+    if default == "ZERO_UUID":
+        return f"{value}.int"  # to compare two UUIDs runs Python code
     return f"not {value}" if default == "True" else f"{value} != {default}"
 
 

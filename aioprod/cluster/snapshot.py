@@ -108,6 +108,8 @@ class ClusterSnapshot(NamedTuple):
     def has_other_topic(self, name: str, topic_id: uuid.UUID) -> bool:
         """Return True if a topic has another id: it was deleted and created again."""
         present = self.topic_id(name)
+        if present is topic_id:  # as nearly always; UUID's comparison is Python
+            return False
         return bool(present.int and topic_id.int) and present != topic_id
 
     def topic_ids(self, names: Collection[str]) -> dict[str, uuid.UUID]:

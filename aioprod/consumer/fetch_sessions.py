@@ -69,29 +69,29 @@ class FetchSession:
             # One that was assigned again. The node answers only what has changed since it answered
             # for the former assignment: without new records the end would remain unknown.
             self.lost()
+        known = self.known
+        changed = {tp: asked for tp, asked in wanted.items() if known.get(tp) != asked}
         # Some services have no topic ids, but Fetch in versions that need those of all topics.
-        newest = newest_version(asked.topic_id for asked in wanted.values())
+        unsure = changed if self.newest is None else wanted  # the others have ids
+        newest = newest_version(asked.topic_id for asked in unsure.values())
         if newest != self.newest:
             self.lost()  # all requests of a session name topics, or all have ids
             self.newest = newest
-        changed: Mapping[TopicPartition, Asked] = {}
-        forgotten: Mapping[TopicPartition, Asked] = {}
-        if self.epoch != _FIRST_EPOCH:
-            changed = {tp: asked for tp, asked in wanted.items() if self.known.get(tp) != asked}
-            forgotten = {tp: old for tp, old in self.known.items() if tp not in wanted}
-            if any(
-                tp in self.known and self.known[tp].topic_id != asked.topic_id
-                for tp, asked in changed.items()
-            ):
+        for tp, asked in changed.items():
+            before = known.get(tp)
+            if before is None:
+                self.names[asked.topic_id] = tp.topic
+            elif before.topic_id is not asked.topic_id and before.topic_id != asked.topic_id:
                 # The topic was deleted and created again. A node that names topics would forget the
                 # current partitions, too.
                 self.lost()
+        forgotten: dict[TopicPartition, Asked] = {}
         if self.epoch == _FIRST_EPOCH:
-            changed, forgotten = wanted, {}
-            self.names.clear()
+            changed = dict(wanted)
+            self.names = {asked.topic_id: tp.topic for tp, asked in wanted.items()}
+        elif not known.keys() <= wanted.keys():
+            forgotten = {tp: old for tp, old in known.items() if tp not in wanted}
         self.known = dict(wanted)
-        for tp, asked in changed.items():
-            self.names[asked.topic_id] = tp.topic
         return SessionRequest(
             self.session_id, self.epoch, _topics(changed), _forgotten(forgotten), newest
         )

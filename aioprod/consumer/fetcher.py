@@ -173,14 +173,15 @@ class Fetcher:
             0.0 if node.is_slow else self._requests.round_trip_s(node_id),
         )
         fetches = _fetches(node_id, node.fetches, due, sizes)
-        if not self._has_room(fetches):
+        room = self._room_for(fetches)
+        if room is None:
             self._scheduler.wait_for_read()
             return _NEVER
         for fetch in fetches.values():
             # Replaces a request to the former leader, whose response may never arrive.
             fetch.state.fetch = fetch
         node.fetches = fetches
-        most = min(self._config.fetch_max_bytes, self._room())
+        most = min(self._config.fetch_max_bytes, room)
         node.reserved = min(most, sum(sizes))
         self._send(node_id, node.session, fetches, most, now)
         return _NEVER
@@ -216,21 +217,24 @@ class Fetcher:
             change.newest,
         )
 
-    def _has_room(self, fetches: Mapping[TopicPartition, PartitionFetch]) -> bool:
-        """Return whether the buffer may get the responses. If paused partitions have the room, they
-        are dropped.
+    def _room_for(self, fetches: Mapping[TopicPartition, PartitionFetch]) -> int | None:
+        """Return how many bytes the buffer may get; None if it must not get these responses. If
+        paused partitions have the room, they are dropped.
         """
         # A request for only a few bytes would return a single batch.
         least = min(self._config.max_partition_fetch_bytes, self._config.max_buffered_bytes)
-        if self._room() < least:
+        room = self._room()
+        if room < least:
             self._buffer.drop_paused()
-        return self._room() >= least and all(
+            room = self._room()
+            if room < least:
+                return None
+        for tp, unread in self._buffer.unread_bytes().items():
             # Not if there is one full response: while the application reads that, the broker
             # prepares the next, and the socket buffers it.
-            unread <= fetches[tp].asked.max_bytes
-            for tp, unread in self._buffer.unread_bytes().items()
-            if tp in fetches
-        )
+            if tp in fetches and unread > fetches[tp].asked.max_bytes:
+                return None
+        return room
 
     def _room(self) -> int:
         return (

@@ -41,7 +41,8 @@ class ReadingMetrics(Generic[SampleT]):
         for sample in (self._sample(now), self._node(node_id, now)):
             sample.fetches += 1
             sample.latency_s += latency_s
-            sample.latency_s_max = max(sample.latency_s_max, latency_s)
+            if latency_s > sample.latency_s_max:
+                sample.latency_s_max = latency_s
 
     def data_came(self, topic: str, size: int, now: float) -> None:
         """Record the bytes of a partition in a response."""
@@ -68,7 +69,8 @@ class ReadingMetrics(Generic[SampleT]):
         sample = self._sample(now)
         sample.intervals += 1
         sample.interval_s += interval_s
-        sample.interval_s_max = max(sample.interval_s_max, interval_s)
+        if interval_s > sample.interval_s_max:
+            sample.interval_s_max = interval_s
         return interval_s
 
     def connection_changed(self, opened: bool, now: float) -> None:

@@ -426,7 +426,7 @@ class FetchPartition(Struct):
         writer.int32(self.partition_max_bytes)
         if version >= 12:
             tags: dict[int, Writer] = {}
-            if version >= 17 and self.replica_directory_id != ZERO_UUID:
+            if version >= 17 and self.replica_directory_id.int:
                 tags[0] = part = Writer()
                 part.uuid(self.replica_directory_id)
             if version >= 18 and self.high_watermark != 9223372036854775807:
