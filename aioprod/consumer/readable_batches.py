@@ -62,6 +62,7 @@ class ReadableBatches:
         last = cursor.last_header()
         self.following: Position | None = None if last is None else end_of(last)
         self._cursor = cursor
+        self._crcs_until = cursor.unchecked_until
         self._again: deque[Batch] = deque()
         self._in_runs = True
         self._ended = False
@@ -110,7 +111,7 @@ class ReadableBatches:
             cursor.place,
             _RUN_BYTES,
             start,
-            cursor.unchecked_until,
+            self._crcs_until,
             aborted is None or aborted.none_left,
             HeaderBlocks(),
         )
@@ -139,6 +140,7 @@ class ReadableBatches:
         self._data = b""
         self._cursor = BatchCursor(b"", 0, check_crcs=False)
         self._again.clear()
+        self._in_runs = False
         self._ended = True
 
 

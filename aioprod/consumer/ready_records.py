@@ -108,6 +108,8 @@ class ReadyRecords:
                 raise
             # Return the readable records first; the next call finds the other one again.
             surface(error)
+        if len(taken) == 1 and isinstance(taken[0], Records):
+            return taken[0]
         return Records(taken)
 
     def take_arrow(self, most: int | None) -> list[Any]:

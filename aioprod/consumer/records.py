@@ -35,16 +35,17 @@ class Records(Sequence[ConsumerRecord]):
     of the same records.
 
     Args:
-        parts: sequences of records, in order.
+        parts: sequences of records, in order; they never change.
     """
 
-    __slots__ = ("_parts",)
+    __slots__ = ("_count", "_parts")
 
     def __init__(self, parts: Sequence[Sequence[ConsumerRecord]]) -> None:
         self._parts = parts
+        self._count = sum(map(len, parts))
 
     def __len__(self) -> int:
-        return sum(map(len, self._parts))
+        return self._count
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         return chain.from_iterable(self._parts)

@@ -43,16 +43,20 @@ class BatchCursor:
         asked: the requested offset. A response begins with the batch that contains it, or with the
             next one.
         check_crcs: whether to verify checksums.
+
+    Attributes:
+        place: the index of the next batch's first byte; the size of the data after the last one.
     """
 
-    __slots__ = ("_asked", "_check_crcs", "_data", "_index", "_last", "_places")
+    __slots__ = ("_asked", "_check_crcs", "_data", "_index", "_last", "_places", "place")
 
     def __init__(self, data: BytesLike, asked: int, *, check_crcs: bool) -> None:
         self._data = data
         self._asked = asked
         self._check_crcs = check_crcs
-        self._places = batch_places(data)
+        self._places = places = batch_places(data)
         self._index = 0  # of the next batch
+        self.place: int = places[0] if places else len(data)
         # The last batch's header, or why it is corrupt; set once it was checked.
         self._last: BatchHeader | str | None = None
 
@@ -69,12 +73,6 @@ class BatchCursor:
             except CorruptRecordError as error:
                 self._last = str(error)  # the error itself would keep the data alive
         return None if isinstance(self._last, str) else self._last
-
-    @property
-    def place(self) -> int:
-        """The index of the next batch's first byte; the size of the data after the last one."""
-        index, places = self._index, self._places
-        return places[index] if index < len(places) else len(self._data)
 
     @property
     def unchecked_until(self) -> int:
@@ -113,16 +111,18 @@ class BatchCursor:
                 raise CorruptRecordError(
                     f"batch of offsets {base} to {last} before one at offset {after}"
                 )
-        self._index += 1
+        self._index = index = index + 1
+        self.place = places[index] if index < len(places) else len(data)
         return header, place
 
     def pass_over(self, count: int) -> list[int]:
         """Go on after ``count`` batches that were checked as :meth:`next` does, and return where
         they begin.
         """
-        first = self._index
-        self._index += count
-        return self._places[first : self._index]
+        first, places = self._index, self._places
+        self._index = index = first + count
+        self.place = places[index] if index < len(places) else len(self._data)
+        return places[first:index]
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield the complete batches.

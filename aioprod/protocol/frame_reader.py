@@ -7,7 +7,7 @@ Bytes in, frames out: no socket, clock or event loop. A frame is a request or a 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from aioprod.errors import ProtocolError
 from aioprod.protocol.primitives import BytesLike
@@ -86,7 +86,8 @@ class FrameReader:
         self._filling_frame = frame is not None and self._size >= _BUFFER_BYTES
         if frame is None or not self._filling_frame:
             return self._buffer[self._leftover :]
-        self._grow(frame, self._filled + 1)
+        if len(frame) == self._filled:
+            self._grow(frame)
         self._lent = lent = memoryview(frame)[self._filled : self._size]
         return lent
 
@@ -105,7 +106,7 @@ class FrameReader:
             self._blocks.clear()
         return bytes(buffer[4:count])
 
-    def received(self, count: int) -> Iterator[BytesLike]:
+    def received(self, count: int) -> Iterable[BytesLike]:
         """Return the frames that are completed by ``count`` more bytes in the buffer.
 
         Large frames are read-only views: a reference to a part keeps the whole block in memory.
@@ -113,11 +114,12 @@ class FrameReader:
         Raises:
             FrameSizeError: if a size is not allowed, after the frames before it were returned.
         """
-        if self._filling_frame:
-            self._filled += count
-            if self._filled == self._size:
-                yield self._take_frame()
-            return
+        if not self._filling_frame:
+            return self._received_small(count)
+        self._filled += count
+        return () if self._filled < self._size else (self._take_frame(),)
+
+    def _received_small(self, count: int) -> Iterator[BytesLike]:
         end = self._leftover + count
         self._leftover = position = 0
         if self._frame is not None:
@@ -171,13 +173,11 @@ class FrameReader:
         self._filled = filled
         return count
 
-    def _grow(self, frame: bytearray, needed: int) -> None:
-        if len(frame) < needed:
-            if self._lent is not None:
-                # The event loop on Windows still refers to it, and a bytearray with views can't
-                # grow.
-                self._lent.release()
-            frame.extend(bytes(min(self._size - len(frame), _GROWTH_BYTES)))
+    def _grow(self, frame: bytearray) -> None:
+        if self._lent is not None:
+            # The event loop on Windows still refers to it, and a bytearray with views can't grow.
+            self._lent.release()
+        frame.extend(bytes(min(self._size - len(frame), _GROWTH_BYTES)))
 
     def _take_frame(self) -> BytesLike:
         frame, self._frame, self._lent = self._frame, None, None
