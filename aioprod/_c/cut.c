@@ -6,7 +6,8 @@
  *
  * A record is made by tuple's own tp_new from one tuple of fields, of which each record replaces
  * some. The garbage collector does not know that tuple, so no other code can refer to it; and it
- * does not know the records: their fields can't be part of a cycle.
+ * does not know the records, nor the lists of them, which no other code changes: their fields can't
+ * be part of a cycle.
  */
 #include "batch.h"
 #include "record.h"
@@ -22,6 +23,7 @@ typedef struct {
     const unsigned char *at, *stop; /* the next record, and the end of its batch */
     PyObject *record_type;
     PyObject *arguments;   /* of tp_new: the tuple of fields */
+    PyObject *fields;      /* that tuple, which the arguments own */
     PyObject *headers;     /* of each record; NULL if no record has some */
     Py_ssize_t index;      /* of the next record */
     Py_ssize_t left;       /* records that are not taken yet */
@@ -63,8 +65,7 @@ cut_dealloc(PyObject *object)
 static int
 set_field(CutRecords *self, Py_ssize_t field, PyObject *item)
 {
-    return item == NULL ? -1
-                        : PyTuple_SetItem(PyTuple_GetItem(self->arguments, 0), field, item);
+    return item == NULL ? -1 : PyTuple_SetItem(self->fields, field, item);
 }
 
 static int
@@ -153,6 +154,7 @@ copy_fields(CutRecords *self, PyObject *template)
         return -1;
     }
     PyObject_GC_UnTrack(self->arguments);
+    self->fields = fields;
     return PyTuple_SetItem(self->arguments, 0, fields);
 }
 
@@ -258,6 +260,8 @@ cut_take(PyObject *object, PyObject *argument)
         }
     }
     self->busy = 0;
+    if (records != NULL)
+        PyObject_GC_UnTrack(records);
     if (set_none(self, KEY) || set_none(self, VALUE)) { /* they may be large */
         Py_XDECREF(records);
         records = NULL;
