@@ -43,10 +43,11 @@ class FetchBuffer:
 
     def unread_bytes(self) -> dict[TopicPartition, int]:
         """Return the number of bytes that are not decoded yet, of each partition with data."""
-        return {
-            tp: sum(data.unread_bytes for data in waiting)
-            for tp, waiting in self._partitions.items()
-        }
+        found: dict[TopicPartition, int] = {}
+        for tp, waiting in self._partitions.items():
+            for data in waiting:
+                found[tp] = found.get(tp, 0) + data.unread_bytes
+        return found
 
     def has_data(self, tp: TopicPartition) -> bool:
         """Return whether data of a partition are buffered."""

@@ -108,7 +108,8 @@ class FetchResults:
                     self._refused(fetch, data, now)
                 else:
                     news |= self._accept(fetch, data, now)
-        self._unchanged(fetch for tp, fetch in fetches.items() if tp not in answered)
+        if left_out := fetches.keys() - answered:
+            self._unchanged([fetches[tp] for tp in left_out])
         if leaders:
             self._metadata.take_leaders(
                 leaders,

@@ -3,8 +3,9 @@ requests, so the next request has only changes.
 """
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 from aioprod.error_codes import ErrorCode
@@ -26,6 +27,9 @@ class Asked(NamedTuple):
     offset: int
     leader_epoch: int
     max_bytes: int
+
+
+_topic_id_of = attrgetter("topic_id")
 
 
 class SessionRequest(NamedTuple):
@@ -58,14 +62,14 @@ class FetchSession:
     newest: int | None = None
 
     def begin(
-        self, wanted: Mapping[TopicPartition, Asked], unanswered: Iterable[TopicPartition] = ()
+        self, wanted: Mapping[TopicPartition, Asked], unanswered: Collection[TopicPartition] = ()
     ) -> SessionRequest:
         """Return the next request. After it the session has the partitions ``wanted``.
 
         Args:
             unanswered: those for which no end of the log is known.
         """
-        if any(tp in self.known for tp in unanswered):
+        if unanswered and any(tp in self.known for tp in unanswered):
             # One that was assigned again. The node answers only what has changed since it answered
             # for the former assignment: without new records the end would remain unknown.
             self.lost()
@@ -73,7 +77,7 @@ class FetchSession:
         changed = {tp: asked for tp, asked in wanted.items() if known.get(tp) != asked}
         # Some services have no topic ids, but Fetch in versions that need those of all topics.
         unsure = changed if self.newest is None else wanted  # the others have ids
-        newest = newest_version(asked.topic_id for asked in unsure.values())
+        newest = newest_version(map(_topic_id_of, unsure.values()))
         if newest != self.newest:
             self.lost()  # all requests of a session name topics, or all have ids
             self.newest = newest
@@ -125,7 +129,10 @@ class FetchSession:
 
 def newest_version(topic_ids: Iterable[uuid.UUID]) -> int | None:
     """Return the newest version of Fetch for topics with these ids; None for any."""
-    return None if all(topic_id.int for topic_id in topic_ids) else LAST_FETCH_BY_NAME
+    for topic_id in topic_ids:
+        if not topic_id.int:
+            return LAST_FETCH_BY_NAME
+    return None
 
 
 def _topics(partitions: Mapping[TopicPartition, Asked]) -> list[FetchTopic]:

@@ -79,7 +79,10 @@ class PositionFinder:
 
     def step(self, now: float) -> float:
         """Send the requests that are due; return the loop time of the next call, at the latest."""
-        if all(s.phase is Phase.FETCHING for s in self._subscription.partitions.values()):
+        for state in self._subscription.partitions.values():
+            if state.phase is not Phase.FETCHING:
+                break
+        else:
             return _NEVER  # as after nearly every response
         # Partitions without a position come first: some can be reset at once.
         initial = [

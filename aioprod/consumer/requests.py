@@ -90,14 +90,11 @@ class Requests:
         callback would get it in the next turn of the event loop.
         """
         connection = self._brokers.live(node_id)
-        now = asyncio.get_running_loop().time()
-        if (
-            connection is not None
-            and node_id not in self._unsent
-            and connection.throttled_until <= now
-        ):
+        if connection is not None and node_id not in self._unsent and not connection.throttled:
             _send_now(connection, message, newest, handler)
-        elif (refusal := self._refusal(node_id, now)) is not None:
+            return
+        now = asyncio.get_running_loop().time()
+        if (refusal := self._refusal(node_id, now)) is not None:
             handler.failed(refusal)
         else:
             unsent = _Unsent(message, newest, handler, now)

@@ -97,9 +97,12 @@ class Scheduler:
         if self._loop is None:
             return
         self._until_read = False
-        now = self._loop.time()
+        now, again_at = self._loop.time(), _NEVER
         try:
-            again_at = min(step(now) for step in self._steps)
+            for step in self._steps:
+                step_at = step(now)
+                if step_at < again_at:
+                    again_at = step_at
         except Exception as bug:
             self._broke(bug)
             return

@@ -222,6 +222,12 @@ class Connection:
         return self._throttle.until
 
     @property
+    def throttled(self) -> bool:
+        """True while the broker throttles this client."""
+        until = self._throttle.until
+        return until > 0.0 and until > self._loop.time()
+
+    @property
     def unsent_bytes(self) -> int:
         """Bytes that are buffered for the socket or deferred."""
         return self._stream.unsent_bytes + self._deferred.size_bytes
