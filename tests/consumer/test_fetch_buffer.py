@@ -50,7 +50,7 @@ def test_a_response_counts_once_until_the_last_of_its_data_is_gone() -> None:
     memory.clear()  # a BufferError if something still refers to it
 
 
-def test_data_are_removed_when_the_application_got_their_last_record() -> None:
+def test_fetched_data_is_removed_with_its_last_record() -> None:
     ended: list[None] = []
     buffer = FetchBuffer(on_end=lambda: ended.append(None))
     partition = state(0)
@@ -70,7 +70,7 @@ def test_data_are_removed_when_the_application_got_their_last_record() -> None:
     memory.clear()  # a BufferError if something still refers to it
 
 
-def test_data_of_which_records_were_given_back_remain() -> None:
+def test_fetched_data_remains_if_records_were_given_back() -> None:
     buffer = FetchBuffer(on_end=lambda: None)
     partition = state(0)
     buffer.add(data_of(partition, batch(0)))
@@ -84,7 +84,7 @@ def test_data_of_which_records_were_given_back_remain() -> None:
     assert buffer.take(1) is not None
 
 
-def test_data_that_were_dropped_before_they_were_returned_are_not_removed_again() -> None:
+def test_fetched_data_that_was_dropped_before_is_not_removed_again() -> None:
     buffer = FetchBuffer(on_end=lambda: None)
     partition = state(0)
     buffer.add(data_of(partition, batch(0)))
