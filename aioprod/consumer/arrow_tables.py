@@ -10,16 +10,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from aioprod.header_names import name_in_column
-from aioprod.protocol.arrow_reader import (
-    HEADERS_TYPE,
-    RecordArrays,
-    numbers_column,
-    read_arrays,
-    repeated_column,
-)
+from aioprod.header_names import encode_name, name_in_column
+from aioprod.protocol.arrow_building import bytes_column, numbers_column, repeated_column
+from aioprod.protocol.arrow_reader import HEADERS_TYPE, RecordArrays, headers_column, read_arrays
 from aioprod.protocol.batch_cursor import Batch
-from aioprod.types import ConsumerRecord, TopicPartition
+from aioprod.types import ConsumerRecord, Header, TopicPartition
 
 SCHEMA: Final = pa.schema(
     [
@@ -57,6 +52,33 @@ def records_of_rows(rows: pa.RecordBatch, epoch: int) -> list[ConsumerRecord]:
     ]
     rows_of_lists = zip(*lists.values(), strict=True)
     return [ConsumerRecord._make((*each, epoch)) for each in rows_of_lists]
+
+
+def rows_of_records(records: Iterable[ConsumerRecord]) -> pa.RecordBatch:
+    """Return records of one partition as rows, at least one: the opposite of
+    :func:`records_of_rows`.
+    """
+    topics, partitions, offsets, stamps, stamp_types, keys, values, headers, _ = zip(
+        *records, strict=True
+    )
+    arrays = RecordArrays(
+        np.array(offsets, np.int64),
+        np.array(stamps, np.int64),
+        np.array(stamp_types, np.int32),
+        bytes_column(keys),
+        bytes_column(values),
+        _headers_of(headers),
+    )
+    return _rows(TopicPartition(topics[0], partitions[0]), arrays)
+
+
+def _headers_of(headers: Sequence[Sequence[Header]]) -> pa.ListArray:
+    entries = [entry for of_one in headers for entry in of_one]
+    return headers_column(
+        np.array([*map(len, headers)], np.int64),
+        bytes_column([encode_name(name) for name, _ in entries]),
+        bytes_column([value for _, value in entries]),
+    )
 
 
 def rows_of_batches(

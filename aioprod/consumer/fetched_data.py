@@ -21,6 +21,9 @@ from aioprod.protocol.primitives import BytesLike
 from aioprod.protocol.record_batch import read_header
 from aioprod.types import ConsumerRecord
 
+# Batches of fewer records take less time as records than as columns.
+_FEW_RECORDS = 8
+
 
 class FetchedData:
     """Batches of one partition.
@@ -45,6 +48,7 @@ class FetchedData:
 
     __slots__ = (
         "_as_columns",
+        "_as_records",
         "_batches",
         "_converted",
         "_converter",
@@ -86,6 +90,7 @@ class FetchedData:
         # The last offset and the places of batches that may have records from the position on.
         self._opened: deque[tuple[int, Sequence[int]]] = deque()
         self._as_columns: list[Batch] = []  # the batches that were read as columns last
+        self._as_records = converter is None  # whether columns may be made of records
         self._preparation = Preparation()
         self._failure: BaseException | None = None
         if old_format is not None:
@@ -137,7 +142,8 @@ class FetchedData:
 
     def take_arrow(self, limit: int) -> list[Any]:
         """Return the records of whole batches, at least ``limit`` if there are that many, as
-        ``pyarrow.RecordBatch``; none at the end of the data. :attr:`position` moves past them.
+        ``pyarrow.RecordBatch``; fewer if the batches are small, and none at the end of the data.
+        :attr:`position` moves past them.
 
         Raises:
             CorruptRecordError, DeserializationError, NotPrepared: see :meth:`take`.
@@ -145,6 +151,8 @@ class FetchedData:
         if self._converted:
             self._preparation.wait_for(None)  # a later record waits: it is converted again
         self._check_prepared()
+        if self._as_records and (rows := self._rows_of_run(limit)) is not None:
+            return [rows]
         self._close_batches()
         while parts := self._next_columns(limit):
             if self._converter is None:
@@ -199,11 +207,8 @@ class FetchedData:
 
     def _open_next(self) -> OpenBatch | None:
         """Open the next batches that have records to return; return None at the end of the data."""
-        if (run := self._batches.open_run(self.state.tp, self.position.offset)) is not None:
-            records, places = run
-            self._open.append(records)
-            self._opened.append((self._batches.end.offset - 1, places))
-            return records
+        if (run := self._open_run()) is not None:
+            return run
         while (found := self._next_batch()) is not None:
             header, place = found
             try:
@@ -217,6 +222,16 @@ class FetchedData:
                 return batch
             self.position = self._batches.end
         return None
+
+    def _open_run(self) -> OpenBatch | None:
+        """Open the next batches at once; return None if that is not possible."""
+        run = self._batches.open_run(self.state.tp, self.position.offset)
+        if run is None:
+            return None
+        records, places = run
+        self._open.append(records)
+        self._opened.append((self._batches.end.offset - 1, places))
+        return records
 
     def _stop_before(self, unread: Unread) -> None:
         """Stop before a record that can't be converted, or not yet."""
@@ -244,6 +259,23 @@ class FetchedData:
         self._open.clear()
         self._opened.clear()
         self._converted = 0
+
+    def _rows_of_run(self, limit: int) -> Any:
+        """Return the records of the next batches as rows; None to read them as columns, which takes
+        less time unless each of them has few records.
+        """
+        if not self._open:
+            self._opened.clear()
+            self._as_records = self._batches.are_small and self._open_run() is not None
+        if not self._open or self._converted:
+            return None
+        count = self._open[0].left
+        self._as_records = self._as_records and count < _FEW_RECORDS * len(self._opened[0][1])
+        if not self._as_records or count > limit:
+            return None
+        from aioprod.consumer.arrow_tables import rows_of_records
+
+        return rows_of_records(self._take_raw(count))
 
     def _next_columns(self, limit: int) -> list[Any]:
         """Return the rows of the next batches that have some, at least ``limit`` rows if there are

@@ -12,7 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from aioprod.native import accelerated
 from aioprod.protocol.arrow_buffers import is_null, lengths, padded_words
-from aioprod.protocol.arrow_reader import numbers_column
+from aioprod.protocol.arrow_building import numbers_column
 
 #: Multiplies the position of a word or a header, so that their order matters.
 STEP: Final = 0x9E3779B97F4A7C15

@@ -5,9 +5,7 @@ which is optional, so import this module on demand.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
-import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from aioprod.header_names import (
@@ -17,6 +15,7 @@ from aioprod.header_names import (
     encode_name,
     name_in_column,
 )
+from aioprod.protocol.arrow_building import bytes_column
 
 
 def text_of_names(names: pa.BinaryArray) -> pa.StringArray:
@@ -27,27 +26,20 @@ def text_of_names(names: pa.BinaryArray) -> pa.StringArray:
         except pa.ArrowInvalid:  # a name is not UTF-8
             pass
     texts = [column_text(decode_name(name)).encode() for name in names.to_pylist()]
-    return _binary(texts).view(pa.string())
+    return bytes_column(texts).view(pa.string())
 
 
 def names_of_text(texts: pa.BinaryArray) -> pa.BinaryArray:
     """Return the names for these texts: the inverse of `text_of_names`."""
     if not _has_private(texts):
         return texts
-    return _binary(
+    return bytes_column(
         [
             encode_name(name_in_column(decode_name(text)))
             if re.search(PRIVATE_IN_UTF8, text)
             else text
             for text in texts.to_pylist()
         ]
-    )
-
-
-def _binary(values: Sequence[bytes]) -> pa.BinaryArray:
-    ends = np.cumsum([0, *map(len, values)], dtype=np.int32)
-    return pa.Array.from_buffers(
-        pa.binary(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))]
     )
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, repeat
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from aioprod.counts import counted
 from aioprod.errors import CorruptRecordError
 from aioprod.native import accelerated
+from aioprod.protocol.arrow_building import numbers_column, validity
 from aioprod.protocol.arrow_header_names import text_of_names
 from aioprod.protocol.batch_cursor import Batch
 from aioprod.protocol.record_batch import HEADER_SIZE, BatchHeader
@@ -410,28 +411,6 @@ class _Reader:
 # -- Arrow -----------------------------------------------------------------------------------------
 
 
-def numbers_column(kind: pa.DataType, numbers: npt.NDArray[Any]) -> pa.Array:
-    """Return a column that shares the memory of the numbers. ``pyarrow.array`` would import pandas,
-    which takes 0.3 seconds and 40 MB in each Spark process.
-    """
-    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
-
-
-def repeated_column(text: str, count: int) -> pa.StringArray:
-    """Return a column with the same text in each row.
-
-    Raises:
-        CorruptRecordError: if it would have 2 GiB.
-    """
-    data = text.encode()
-    ends = np.arange(0, (count + 1) * len(data), len(data), dtype=np.int64)
-    if ends[-1] > np.iinfo(np.int32).max:
-        raise CorruptRecordError(f"a batch of {count} records is too large for Arrow")
-    return pa.Array.from_buffers(
-        pa.string(), count, [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data * count)]
-    )
-
-
 def _gathered(data: bytes, *fields: _Field) -> list[pa.BinaryArray]:
     """Return columns with the bytes of fields that follow one another in each record."""
     count = len(fields[0].start)
@@ -448,21 +427,23 @@ def _gathered(data: bytes, *fields: _Field) -> list[pa.BinaryArray]:
             numbers_column(pa.int64(), np.arange(2 * index, bounds.size, 2 * len(fields)))
         )
         gathered.append(
-            pa.Array.from_buffers(pa.binary(), count, [_validity(field.null), *taken.buffers()[1:]])
+            pa.Array.from_buffers(pa.binary(), count, [validity(field.null), *taken.buffers()[1:]])
         )
     return gathered
 
 
-def _validity(null: _Flags) -> pa.Buffer | None:
-    return pa.py_buffer(np.packbits(~null, bitorder="little")) if null.any() else None
-
-
 def _headers_column(data: bytes, counts: Numbers, names: _Field, values: _Field) -> pa.ListArray:
-    keys, contents = _gathered(data, names, values)
+    return headers_column(counts, *_gathered(data, names, values))
+
+
+def headers_column(counts: Numbers, names: pa.BinaryArray, values: pa.BinaryArray) -> pa.ListArray:
+    """Return a column of headers, of which each row has ``counts`` entries, or is null without
+    any.
+    """
     entries = pa.StructArray.from_arrays(
-        [text_of_names(keys), contents], fields=list(HEADERS_TYPE.value_type)
+        [text_of_names(names), values], fields=list(HEADERS_TYPE.value_type)
     )
     ends = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
     return pa.Array.from_buffers(
-        HEADERS_TYPE, len(counts), [_validity(counts == 0), pa.py_buffer(ends)], children=[entries]
+        HEADERS_TYPE, len(counts), [validity(counts == 0), pa.py_buffer(ends)], children=[entries]
     )

@@ -75,6 +75,11 @@ class BatchCursor:
         return None if isinstance(self._last, str) else self._last
 
     @property
+    def mean_size(self) -> float:
+        """The average number of bytes of the batches."""
+        return len(self._data) / max(len(self._places), 1)
+
+    @property
     def unchecked_until(self) -> int:
         """The checksums of the batches before this byte, from the next batch on, are not verified
         yet, and have to be.

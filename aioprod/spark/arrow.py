@@ -9,12 +9,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from aioprod.errors import CorruptRecordError
-from aioprod.protocol.arrow_reader import (
-    HEADERS_TYPE,
-    RecordArrays,
-    numbers_column,
-    repeated_column,
-)
+from aioprod.protocol.arrow_building import numbers_column, repeated_column
+from aioprod.protocol.arrow_reader import HEADERS_TYPE, RecordArrays
 
 _FIELDS: list[tuple[str, pa.DataType]] = [
     ("key", pa.binary()),
