@@ -257,7 +257,7 @@ class Consumer(Uncopyable, Generic[K_co, V_co]):
         ``aioprod.schema_registry`` return typed columns, of one topic per call.
 
         Args:
-            max_records: take no further batch after this number, nor after about 16 MiB.
+            max_records: take no batch, or record of a small one, after this number or about 16 MiB.
             timeout_ms: as in :meth:`getmany`; None waits forever.
 
         Raises:

@@ -142,8 +142,8 @@ class FetchedData:
 
     def take_arrow(self, limit: int) -> list[Any]:
         """Return the records of whole batches, at least ``limit`` if there are that many, as
-        ``pyarrow.RecordBatch``; fewer if the batches are small, and none at the end of the data.
-        :attr:`position` moves past them.
+        ``pyarrow.RecordBatch``; at most ``limit`` if the batches are small, and none at the end of
+        the data. :attr:`position` moves past them.
 
         Raises:
             CorruptRecordError, DeserializationError, NotPrepared: see :meth:`take`.
@@ -271,11 +271,11 @@ class FetchedData:
             return None
         count = self._open[0].left
         self._as_records = self._as_records and count < _FEW_RECORDS * len(self._opened[0][1])
-        if not self._as_records or count > limit:
+        if not self._as_records:
             return None
         from aioprod.consumer.arrow_tables import rows_of_records
 
-        return rows_of_records(self._take_raw(count))
+        return rows_of_records(self._take_raw(min(count, limit)))
 
     def _next_columns(self, limit: int) -> list[Any]:
         """Return the rows of the next batches that have some, at least ``limit`` rows if there are

@@ -71,6 +71,18 @@ def fetched(encoded: bytes, *, as_records: bool) -> FetchedData:
     return found
 
 
+@given(batches, st.integers(1, 20))
+def test_small_batches_may_be_read_in_parts(drawn: Any, limit: int) -> None:
+    whole = read(fetched(encoded(drawn), as_records=False))
+    source = fetched(encoded(drawn), as_records=True)
+    parts: list[Any] = []
+    while some := source.take_arrow(limit):
+        parts += some
+        assert source.position.offset == parts[-1].column("offset")[-1].as_py() + 1
+    assert pa.Table.from_batches(parts).combine_chunks().equals(whole)
+    assert source.position == source.following
+
+
 @given(batches)
 def test_columns_of_records_equal_columns_of_batches(drawn: Any) -> None:
     both = [read(fetched(encoded(drawn), as_records=each)) for each in (True, False)]
