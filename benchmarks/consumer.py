@@ -28,7 +28,7 @@ from benchmarks.workers import Worker, available, describe, worker
 
 TITLE = "Reading records"
 RECORDS = 400_000
-MAX_BYTES = 100_000_000
+MAX_BYTES = 300_000_000
 """The maximum size of a topic, which limits the number of large records."""
 MAX_ALONE = 100_000
 """The maximum number of records that are alone in their batches, which take longer to write."""
