@@ -270,7 +270,7 @@ class FetchedData:
         if not self._open or self._converted:
             return None
         count = self._open[0].left
-        self._as_records = self._as_records and count < _FEW_RECORDS * len(self._opened[0][1])
+        self._as_records = self._as_records and count < _FEW_RECORDS * len(self._opened[-1][1])
         if not self._as_records:
             return None
         from aioprod.consumer.arrow_tables import rows_of_records

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from aioprod.earliest_timer import EarliestTimer
+
 # The longest time for which a task that always finds records keeps other tasks from running.
 _BURST_S = 0.01
 
@@ -20,8 +22,7 @@ class Notifier:
         self._waiter: asyncio.Future[None] | None = None
         self._deadline = 0.0  # of the last waiter
         # Rings at the deadline or earlier: a new timer for each wait would cost more.
-        self._timer: asyncio.Handle | None = None
-        self._timer_due = 0.0
+        self._timer = EarliestTimer(self._timer_rings)
 
     def notify(self) -> None:
         """Wake the waiting call, if any; it checks its condition again."""
@@ -39,8 +40,7 @@ class Notifier:
     async def wait_until(self, deadline: float, loop: asyncio.AbstractEventLoop) -> None:
         """Wait for :meth:`notify` or the deadline, which has not passed yet."""
         self._deadline = deadline
-        if self._timer is None or deadline < self._timer_due:
-            self._set_timer(loop)
+        self._timer.set(deadline)
         waiter = self._waiter = loop.create_future()
         try:
             await waiter
@@ -56,18 +56,10 @@ class Notifier:
 
     def stop(self) -> None:
         """Stop the timer. Called when the client is closed."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.stop()
 
-    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.stop()
-        self._timer_due = self._deadline
-        self._timer = loop.call_at(self._deadline, self._timer_rings, loop)
-
-    def _timer_rings(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = None
-        if self._deadline <= self._timer_due:
+    def _timer_rings(self, now: float) -> None:
+        if self._deadline <= now:
             self.notify()
         elif self._waiter is not None:
-            self._set_timer(loop)
+            self._timer.set(self._deadline)

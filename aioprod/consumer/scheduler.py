@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, ParamSpec
 
 from aioprod.consumer.notifier import Notifier
+from aioprod.earliest_timer import EarliestTimer
 from aioprod.errors import KafkaError
 from aioprod.logs import Logger, get_logger
 
@@ -34,8 +35,7 @@ class Scheduler:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._soon: asyncio.Handle | None = None
         # Rings when a step is due, or earlier: a new timer for each response would cost more.
-        self._timer: asyncio.Handle | None = None
-        self._timer_due = _NEVER
+        self._timer = EarliestTimer(lambda _: self.wake())
         self._until_read = False
 
     def start(
@@ -64,10 +64,10 @@ class Scheduler:
     def stop(self) -> None:
         """Call no step from now on."""
         self._loop = None
-        for handle in (self._soon, self._timer):
-            if handle is not None:
-                handle.cancel()
-        self._soon = self._timer = None
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+        self._timer.stop()
         self._notifier.stop()
 
     def wake(self) -> None:
@@ -107,19 +107,7 @@ class Scheduler:
             self._broke(bug)
             return
         if again_at < _NEVER and self._loop is not None:
-            self._set_timer(max(again_at, now + 0.001), self._loop)
-
-    def _set_timer(self, due: float, loop: asyncio.AbstractEventLoop) -> None:
-        if self._timer is not None:
-            if self._timer_due <= due:
-                return
-            self._timer.cancel()
-        self._timer_due = due
-        self._timer = loop.call_at(due, self._timer_rings)
-
-    def _timer_rings(self) -> None:
-        self._timer = None
-        self.wake()
+            self._timer.set(max(again_at, now + 0.001))
 
     def run(self, handle: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         """Call ``handle``, and let the waiting call raise its error, which is a bug. The event loop
