@@ -25,12 +25,22 @@ from aioprod.outbox import Outbox, OutboxRelay, ddl
 TOPIC = "orders"
 
 
+def has_tables(connection: sqlite3.Connection) -> bool:
+    found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'orders'").fetchone()
+    return found is not None
+
+
 def connect(database: str) -> sqlite3.Connection:
     """Open the database, and create its tables if they are missing."""
     connection = sqlite3.connect(database)
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'orders'").fetchone():
+    if not has_tables(connection):
         tables = "CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT NOT NULL);"
-        connection.executescript(f"BEGIN; {tables} {ddl('sqlite')} COMMIT;")
+        try:
+            connection.executescript(f"BEGIN IMMEDIATE; {tables} {ddl('sqlite')} COMMIT;")
+        except sqlite3.OperationalError:
+            connection.rollback()
+            if not has_tables(connection):  # another process may have created them meanwhile
+                raise
     return connection
 
 

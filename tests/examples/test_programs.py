@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import runpy
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -102,6 +105,21 @@ def test_a_relay_sends_the_events_that_other_processes_store(
                 )
             _wait_until(partial(stored, 2 * number), process)
     assert events() == [b"tea", b"milk"] * 2
+
+
+def test_several_processes_create_the_tables_of_the_outbox(tmp_path: Path) -> None:
+    """The first ones to start find none."""
+    connect = runpy.run_path(str(EXAMPLES / "outbox.py"))["connect"]
+    at_once = threading.Barrier(4, timeout=LIMIT_S)
+
+    def start(database: Path) -> None:
+        at_once.wait()
+        with closing(connect(str(database))) as connection:
+            assert not connection.execute("SELECT * FROM orders, aioprod_outbox").fetchall()
+
+    with ThreadPoolExecutor(4) as threads:
+        for number in range(5):
+            list(threads.map(start, [tmp_path / f"{number}.db"] * 4))
 
 
 def test_a_worker_retries_and_dead_letters_and_ends_cleanly(
