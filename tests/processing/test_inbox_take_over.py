@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from tests.processing.test_inbox import effects
 from tests.waiting import until
 
 Member = Processor[bytes | None, bytes | None]
-Make = Callable[..., Awaitable[Member]]
+Make = Callable[..., Member]
 RETRIES = "the database fails, retrying to take over partitions"
 PROTOCOLS: dict[str, Any] = {
     "eager": {"partition_assignment_strategy": ("range",), "heartbeat_interval_ms": 20},
@@ -59,11 +59,10 @@ async def given(
 
 @pytest.fixture
 def make(broker: EmbeddedCluster, given: Any) -> Make:
-    """Makes members of a group, which have connected to the database."""
+    """Makes members of a group."""
 
-    async def make(protocol: str = "eager") -> Member:
+    def make(protocol: str = "eager") -> Member:
         inbox = Inbox(given)
-        await inbox._open(1)
 
         async def handle(record: Record[bytes | None, bytes | None]) -> None:
             values = (record.partition, record.offset, (record.value or b"").decode())
@@ -82,7 +81,7 @@ def number_of_partitions(member: Member) -> int:
 
 async def owner_and_standby(make: Make) -> tuple[Member, Member]:
     """Return two running members. The first one has the only partition."""
-    members = [await make(), await make()]
+    members = [make(), make()]
     for member in members:
         await member.start()
     await until(lambda: sorted(map(number_of_partitions, members)) == [0, 1])
@@ -92,6 +91,21 @@ async def owner_and_standby(make: Make) -> tuple[Member, Member]:
 
 def epochs(database: sqlite3.Connection) -> dict[int, int]:
     return dict(database.execute("SELECT partition, epoch FROM aioprod_inbox").fetchall())
+
+
+async def test_it_starts_with_a_locked_database(
+    broker: EmbeddedCluster,
+    database: sqlite3.Connection,
+    make: Make,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker.create_topic("orders", 1)
+    await fill(broker.bootstrap_servers, range(0, 10, 2))
+    database.execute("BEGIN IMMEDIATE")
+    async with make():
+        await until(lambda: caplog.text.count(RETRIES) >= 2)
+        database.execute("ROLLBACK")
+        await until(lambda: effects(database) == list(range(0, 10, 2)))
 
 
 async def test_a_partition_is_taken_over_when_the_database_is_back(
@@ -127,7 +141,7 @@ async def test_a_partition_that_is_lost_meanwhile_is_not_taken_over(
 ) -> None:
     """Its next owner would be fenced."""
     broker.create_topic("orders", 2)
-    first, second = await make(protocol), await make(protocol)
+    first, second = make(protocol), make(protocol)
     await first.start()
     await second.start()
     await until(lambda: number_of_partitions(first) == number_of_partitions(second) == 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 from aioprod.database.address import Dialect
-from aioprod.processing.inbox.connections import fetch, is_postgresql
+from aioprod.processing.inbox.connections import fetch, is_postgresql, is_transient
 from aioprod.processing.inbox.databases import Database
 from aioprod.processing.inbox.errors import InboxError
 from aioprod.processing.inbox.schema import TABLES
@@ -21,7 +21,8 @@ async def check_database(database: Database) -> None:
     """Check that the tables are those of this code, and that transactions can be rolled back.
 
     Raises:
-        InboxError: if they are not, or the database fails.
+        InboxError: if they are not, or the database can't be used.
+        Exception: an error of the database's library; the same call may succeed later.
     """
     try:
         error = await _error_of_tables(database)
@@ -29,6 +30,8 @@ async def check_database(database: Database) -> None:
     except InboxError:
         raise
     except Exception as failed:
+        if is_transient(failed):
+            raise
         raise InboxError(
             f"the database fails: {type(failed).__name__}: {failed}; are the inbox's tables there "
             "(aioprod.processing.inbox.ddl)?"

@@ -99,13 +99,9 @@ class ExactlyOnceInDatabase(AtLeastOnce):
         Raises:
             KafkaError: if the database can't be used at the first assignment, or the brokers fail.
         """
-        # Even without partitions: a member that gets some later has a database that worked.
-        await self._inbox._open(self._connections)
         await self._end_retries()
         self._waiting = self._still_assigned() | frozenset(partitions)
-        if not self._waiting:
-            return
-        if not self._admin_started:
+        if self._waiting and not self._admin_started:
             await self._admin.start()
             self._admin_started = True
         try:
@@ -153,8 +149,11 @@ class ExactlyOnceInDatabase(AtLeastOnce):
 
         Raises:
             Unavailable: if the database fails.
-            KafkaError: if the brokers fail, or a partition can't be read from its position.
+            KafkaError: if the database can't be used, the brokers fail, or a partition can't be
+                read from its position.
         """
+        # Even without partitions: a member that gets some later has a database that worked.
+        await self._inbox._open(self._connections)
         waiting = sorted(self._waiting)
         positions: dict[TopicPartition, int] = {}
         if not waiting:

@@ -68,6 +68,7 @@ class Inbox(Uncopyable):
     def __init__(self, database: str | Connect) -> None:
         self._database = make_database(database)
         self._is_open = False
+        self._is_checked = False
 
     @property
     def connection(self) -> Any:
@@ -86,10 +87,23 @@ class Inbox(Uncopyable):
     # -- for the processor -------------------------------------------------------------------------
 
     async def _open(self, connections: int) -> None:
+        """Connect, and check the database, unless this is done.
+
+        Raises:
+            InboxError: if the database can't be used.
+            Unavailable: if it failed, for example because it is locked.
+        """
         if not self._is_open:
             await self._database.open(connections)
-            await check_database(self._database)
             self._is_open = True
+        if not self._is_checked:
+            try:
+                await check_database(self._database)
+            except InboxError:
+                raise
+            except Exception as error:
+                raise Unavailable(error) from error
+            self._is_checked = True
 
     async def _take_over(
         self, group_id: str, partition: TopicPartition, topic_id: str
