@@ -261,7 +261,7 @@ async def test_a_locked_database_is_retried(
         database.execute("BEGIN IMMEDIATE")
         await fill(broker.bootstrap_servers, range(4))
         await until(lambda: "the database fails, retrying" in caplog.text)
-        database.execute("COMMIT")
+        database.execute("ROLLBACK")
         await until(lambda: len(effects(database)) == 4)
     assert effects(database) == list(range(4))
 
