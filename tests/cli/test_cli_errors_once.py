@@ -15,7 +15,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import ThreadedCluster, fail
 from tests.cli.conftest import Run
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 PRODUCE = ("produce", "orders")
 CONSUME = ("consume", "orders", "--exit")
@@ -48,7 +48,10 @@ def test_a_failure_is_one_line(
     command: tuple[str, ...],
     key: ApiKey,
     code: ErrorCode,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # A machine that stalls ends the command later than a quarter of a second after the log line.
+    monkeypatch.setattr("aioprod.cli.command_log._PRINT_AFTER_S", LIMIT_S)
     threaded_broker.create_topic("orders", 1)
     asyncio.run(_fill(threaded_broker))
     threaded_broker.on(key, fail(code), times=None)
