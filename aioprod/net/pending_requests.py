@@ -11,13 +11,12 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from aioprod.closing import all_in_turn
+from aioprod.earliest_timer import EarliestTimer
 from aioprod.errors import KafkaError
 from aioprod.net.silence import SilenceWatch
 from aioprod.protocol.in_flight import InFlightRequest, InFlightRequests
 from aioprod.protocol.message import Message
 from aioprod.protocol.primitives import BytesLike
-
-_NEVER = float("inf")
 
 ReplyT = TypeVar("ReplyT", bound=Message)
 
@@ -90,15 +89,14 @@ class PendingRequests(InFlightRequests[ReplyHandler]):
         self._silence = SilenceWatch(self._waiting_since, on_silence)
         # One timer for all requests, as timeouts are rare. It fires at the first timeout or
         # earlier.
-        self._timer: asyncio.Handle | None = None
-        self._timer_due = _NEVER
+        self._timer = EarliestTimer(self._timer_rings)
         self._all_replied: asyncio.Future[None] | None = None
 
     def sent(self, request: PendingRequest, now: float) -> None:
         """Add a request that is sent now. Its timeout begins."""
         super().sent(request, now)
-        if request.expires_at < self._timer_due:
-            self._set_timer(request.expires_at)
+        if request.expires_at < self._timer.due:
+            self._timer.set(request.expires_at)
         self._silence.begin()
 
     def reply_received(self, frame: BytesLike, now: float) -> tuple[ReplyHandler, Any]:
@@ -134,16 +132,12 @@ class PendingRequests(InFlightRequests[ReplyHandler]):
         all_in_turn(
             (
                 self._silence.stop,
-                self._stop_timer,
+                self._timer.stop,
                 *(partial(request.waiter.failed, error) for request in requests),
             )
         )
         if self._all_replied is not None:
             _complete(self._all_replied, error)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
 
     def watch_blocked(self) -> None:
         """Also watch for silence while the socket accepts no bytes."""
@@ -165,19 +159,12 @@ class PendingRequests(InFlightRequests[ReplyHandler]):
             return max(first.sent_at, self.replied_at)
         return self._blocked_since()
 
-    def _set_timer(self, due: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_due = due
-        self._timer = self._loop.call_at(due, self._timer_rings)
-
-    def _timer_rings(self) -> None:
-        due, self._timer_due, self._timer = self._timer_due, _NEVER, None
+    def _timer_rings(self, now: float) -> None:
         first = self.first_to_expire
         if first is None:
             return
-        if first.expires_at > due:
-            self._set_timer(first.expires_at)
+        if first.expires_at > now:
+            self._timer.set(first.expires_at)
         else:
             self._on_timeout(first)
 
