@@ -61,8 +61,8 @@ async def given(
 def make(broker: EmbeddedCluster, given: Any) -> Make:
     """Makes members of a group."""
 
-    def make(protocol: str = "eager") -> Member:
-        inbox = Inbox(given)
+    def make(protocol: str = "eager", inbox: Inbox | None = None) -> Member:
+        inbox = inbox or Inbox(given)
 
         async def handle(record: Record[bytes | None, bytes | None]) -> None:
             values = (record.partition, record.offset, (record.value or b"").decode())
@@ -172,6 +172,18 @@ async def test_a_partition_that_is_lost_meanwhile_is_not_taken_over(
         await until(lambda: effects(database) == list(range(kept, 6, 2)))
         assert epochs(database)[lost.partition] == before[lost.partition]
         await second.stop()
+
+
+async def test_an_inbox_serves_one_processor_after_the_other(
+    broker: EmbeddedCluster, database: sqlite3.Connection, make: Make, given: Any
+) -> None:
+    broker.create_topic("orders", 1)
+    inbox = Inbox(given)
+    for number in (0, 2):
+        await fill(broker.bootstrap_servers, range(number, number + 1))
+        async with make(inbox=inbox):
+            await until(lambda wanted=number: wanted in effects(database))  # type: ignore[misc]
+    assert effects(database) == [0, 2]
 
 
 async def test_a_member_without_partitions_checks_the_database(

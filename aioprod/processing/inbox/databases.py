@@ -88,7 +88,7 @@ class SqliteDatabase:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._thread = ThreadPoolExecutor(1, "aioprod-inbox")
+        self._thread: ThreadPoolExecutor | None = None
         self._connection: sqlite3.Connection | None = None
         self._lock = asyncio.Lock()
 
@@ -100,33 +100,37 @@ class SqliteDatabase:
             )
         except sqlite3.Error as error:
             raise InboxError(f"database {self._path}: {error}") from error
+        self._thread = ThreadPoolExecutor(1, "aioprod-inbox")
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[sqlite3.Connection]:
         """See :class:`Database`."""
-        connection = self._connection
-        if connection is None:
+        connection, thread = self._connection, self._thread
+        if connection is None or thread is None:
             raise InboxError(f"database {self._path} is not open")
         async with self._lock:
             try:
                 # In a thread, as it waits for the transactions of other processes.
-                await self._in_thread(lambda: connection.execute("BEGIN IMMEDIATE"))
+                await _in_thread(thread, lambda: connection.execute("BEGIN IMMEDIATE"))
                 yield connection
-                await self._in_thread(lambda: connection.execute("COMMIT"))
+                await _in_thread(thread, lambda: connection.execute("COMMIT"))
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Run blocking work. A cancellation waits for its end: the connection is in use."""
-        return await uninterrupted(asyncio.get_running_loop().run_in_executor(self._thread, work))
-
     async def close(self) -> None:
         """See :class:`Database`."""
-        self._thread.shutdown(wait=False)
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.shutdown(wait=False)
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+async def _in_thread(thread: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    """Run blocking work. A cancellation waits for its end: the connection is in use."""
+    return await uninterrupted(asyncio.get_running_loop().run_in_executor(thread, work))
 
 
 class PooledDatabase:

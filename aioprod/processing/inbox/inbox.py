@@ -151,6 +151,7 @@ class Inbox(Uncopyable):
                     raise Fenced
 
     async def _close(self) -> None:
+        self._is_open = self._is_checked = False
         await self._database.close()
 
 
