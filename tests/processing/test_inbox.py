@@ -286,6 +286,24 @@ async def test_outputs_go_through_the_outbox(
     assert database.execute("SELECT value FROM aioprod_outbox").fetchall() == [(b"0",)]
 
 
+def test_an_inbox_serves_one_event_loop_after_the_other(
+    path: str, database: sqlite3.Connection
+) -> None:
+    inbox = Inbox(path)
+
+    async def take_over() -> int:
+        _, epoch = await inbox._take_over("g", TopicPartition("orders", 0), "id")
+        return epoch
+
+    async def epochs() -> list[int]:
+        await inbox._open(1)
+        found = list(await asyncio.gather(take_over(), take_over()))
+        await inbox._close()
+        return found
+
+    assert asyncio.run(epochs()) + asyncio.run(epochs()) == [1, 2, 3, 4]
+
+
 async def test_without_tables(broker: EmbeddedCluster, path: str) -> None:
     broker.create_topic("orders", 2)
     with pytest.raises(InboxError, match=r"no such table: aioprod_inbox; are the inbox's tables"):

@@ -103,13 +103,13 @@ async def test_it_starts_with_a_locked_database(
     broker.create_topic("orders", 1)
     await fill(broker.bootstrap_servers, range(0, 10, 2))
     database.execute("BEGIN IMMEDIATE")
-    first, second = make(), make()
-    async with first, second:
-        await until(lambda: sorted(map(number_of_partitions, (first, second))) == [0, 1])
-        caplog.clear()
-        await until(lambda: caplog.text.count(RETRIES) >= 4)
-        database.execute("ROLLBACK")
-        await until(lambda: effects(database) == list(range(0, 10, 2)))
+    owner, standby = await owner_and_standby(make)
+    caplog.clear()
+    await until(lambda: caplog.text.count(RETRIES) >= 4)
+    database.execute("ROLLBACK")
+    await until(lambda: effects(database) == list(range(0, 10, 2)))
+    await owner.stop()
+    await standby.stop()
 
 
 async def test_a_partition_is_taken_over_when_the_database_is_back(

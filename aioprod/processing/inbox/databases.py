@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from aioprod.database.address import database_address
 from aioprod.database.postgresql import asyncpg_for
@@ -79,6 +79,24 @@ def make_database(database: str | Connect) -> Database:
     return PooledDatabase(database)
 
 
+class _Opened(NamedTuple):
+    """An open file of SQLite.
+
+    Attributes:
+        connection: its only connection.
+        thread: runs the work that blocks.
+        lock: of the transaction that runs; it belongs to one event loop.
+    """
+
+    connection: sqlite3.Connection
+    thread: ThreadPoolExecutor
+    lock: asyncio.Lock
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run blocking work. A cancellation waits for its end: the connection is in use."""
+        return await uninterrupted(asyncio.get_running_loop().run_in_executor(self.thread, work))
+
+
 class SqliteDatabase:
     """A file of SQLite, with one connection. One transaction runs at a time: SQLite has no more.
 
@@ -88,49 +106,42 @@ class SqliteDatabase:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._thread: ThreadPoolExecutor | None = None
-        self._connection: sqlite3.Connection | None = None
-        self._lock = asyncio.Lock()
+        self._opened: _Opened | None = None
 
     async def open(self, connections: int) -> None:
         """See :class:`Database`."""
         try:
-            self._connection = sqlite3.connect(
+            connection = sqlite3.connect(
                 self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
             )
         except sqlite3.Error as error:
             raise InboxError(f"database {self._path}: {error}") from error
-        self._thread = ThreadPoolExecutor(1, "aioprod-inbox")
+        thread = ThreadPoolExecutor(1, "aioprod-inbox")
+        self._opened = _Opened(connection, thread, asyncio.Lock())
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[sqlite3.Connection]:
         """See :class:`Database`."""
-        connection, thread = self._connection, self._thread
-        if connection is None or thread is None:
+        opened = self._opened
+        if opened is None:
             raise InboxError(f"database {self._path} is not open")
-        async with self._lock:
+        connection = opened.connection
+        async with opened.lock:
             try:
                 # In a thread, as it waits for the transactions of other processes.
-                await _in_thread(thread, lambda: connection.execute("BEGIN IMMEDIATE"))
+                await opened.run(lambda: connection.execute("BEGIN IMMEDIATE"))
                 yield connection
-                await _in_thread(thread, lambda: connection.execute("COMMIT"))
+                await opened.run(lambda: connection.execute("COMMIT"))
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
 
     async def close(self) -> None:
         """See :class:`Database`."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.shutdown(wait=False)
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
-
-async def _in_thread(thread: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-    """Run blocking work. A cancellation waits for its end: the connection is in use."""
-    return await uninterrupted(asyncio.get_running_loop().run_in_executor(thread, work))
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.thread.shutdown(wait=False)
+            opened.connection.close()
 
 
 class PooledDatabase:
