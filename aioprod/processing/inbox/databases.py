@@ -85,7 +85,7 @@ class _Opened(NamedTuple):
     Attributes:
         connection: its only connection.
         thread: runs the work that blocks.
-        lock: of the transaction that runs; it belongs to one event loop.
+        lock: taken by each transaction; one event loop can use it.
     """
 
     connection: sqlite3.Connection
